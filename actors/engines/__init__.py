@@ -1,0 +1,1 @@
+"""Drivers of inference engines, each behind the `protocols.engine.Engine` seam."""

@@ -1,0 +1,40 @@
+"""What the framework's adapter takes from `generate()`."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+
+class PromptTokensDetails(TypedDict):
+    """Part of the usage that says how much of the prompt was found in the cache."""
+
+    cached_tokens: int
+
+
+class CompletionUsage(TypedDict):
+    """Exact token counts of a request, over all its choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class GenerateChunk(TypedDict):
+    """Some new tokens of one choice; the last chunk of a request has reason and usage."""
+
+    token_ids: list[int]
+    index: int
+    finish_reason: NotRequired[str]
+    stop_reason: NotRequired[int | str]
+    completion_usage: NotRequired[CompletionUsage]
+
+
+def usage_of(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> CompletionUsage:
+    """Usage as the framework passes it on. The sum is over all choices; the prompt counts once."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }

@@ -1,0 +1,110 @@
+"""The seam between the graph and a driver of an inference engine.
+
+A driver owns its engine's threads, processes and libraries. To the graph it is a place to
+submit specs and a source of steps. Everything here is called from the graph's event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from protocols.spec import GenerationSpec
+from protocols.steps import EngineId, EngineStep
+
+
+class EngineCapabilities(Struct, frozen=True, kw_only=True):
+    """What an engine can do. The resolver refuses everything else before the engine sees it.
+
+    can_pause: one request can be held back while the others go on.
+    sampling: names of the sampling options that change its output.
+    max_n: choices per request. max_logprobs: alternatives per token; None means no logprobs.
+    """
+
+    can_pause: bool = False
+    sampling: frozenset[str] = frozenset()
+    max_n: int = 1
+    max_logprobs: int | None = None
+    has_prompt_logprobs: bool = False
+    has_guided_decoding: bool = False
+
+
+class EngineInfo(Struct, frozen=True, kw_only=True):
+    """What is known once an engine has started. Lengths in tokens.
+
+    context_length: prompt plus output of one sequence.
+    max_num_seqs: sequences that run at once, over all attention-DP ranks.
+    vocab_size: token ids are 0 .. vocab_size - 1.
+    max_prompt_tokens: None where a prompt may fill the context (chunked prefill).
+    block_tokens, total_blocks: the paged KV cache; None where there is none.
+    description: one line for the operator (device, dtype, memory).
+    """
+
+    model: str
+    context_length: int
+    max_num_seqs: int
+    vocab_size: int
+    max_num_batched_tokens: int | None = None
+    max_prompt_tokens: int | None = None
+    block_tokens: int | None = None
+    total_blocks: int | None = None
+    data_parallel_size: int = 1
+    bos_token_id: int = 1
+    description: str = ""
+
+
+class Engine(Protocol):
+    """A driver.
+
+    Promises: every submitted id gets exactly one delta with ``is_last``, whatever happens to it
+    (finished, aborted, failed), unless `next_step` raises EngineDead; deltas of one request come
+    in order; a request's failure is a delta with ``error``, never an exception of `next_step`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The word used with ``--engine``."""
+        ...
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """Known before the start."""
+        ...
+
+    async def start(self) -> EngineInfo:
+        """Load and get ready. Raises EngineStartError; StartStopped after `stop` was called.
+
+        May be cancelled; `stop` is called afterwards in every case.
+        """
+        ...
+
+    def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
+        """Begin one request. Returns at once. ``engine_id`` was never used before."""
+        ...
+
+    def abort(self, engine_id: EngineId) -> None:
+        """Ask for an early end. Idempotent; unknown and finished ids are ignored.
+
+        The engine confirms with the request's ``is_last`` delta, finish reason "cancelled".
+        """
+        ...
+
+    def pause(self, engine_id: EngineId) -> None:
+        """Hold one request back: no more tokens after those under way. Needs ``can_pause``."""
+        ...
+
+    def resume(self, engine_id: EngineId) -> None:
+        """Let a paused request go on."""
+        ...
+
+    async def next_step(self) -> EngineStep:
+        """Wait for the next step. One caller at a time. Raises EngineDead with its cause.
+
+        Holds at most 4 undelivered steps; then the engine waits. Cancelling the call loses nothing.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """End threads and children within a bounded time. Idempotent, also after a failed start."""
+        ...

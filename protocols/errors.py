@@ -1,0 +1,98 @@
+"""One small error tree, translated once per border.
+
+An engine's driver maps its library's exceptions into this tree; the facade maps the tree
+to the framework's exceptions. Cancellation is an outcome, never an error.
+"""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """Root of everything this service raises on purpose."""
+
+
+class RequestError(ServiceError):
+    """The caller's fault or the caller's luck: one request ends, nobody else notices."""
+
+
+class InvalidRequest(RequestError):
+    """A request that cannot be served as written.
+
+    ``field`` is the path inside the request, ``allowed`` says what would have been accepted.
+    ``value`` is shown shortened, and only to the caller who sent it; it is never logged.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+        super().__init__(f"{field}: {shorten(value)} is not accepted: {allowed}")
+
+
+class Overloaded(RequestError):
+    """Refused at the door because a bound is reached. Trying again later is right."""
+
+    def __init__(self, reason: str, limit: str, retry_after_s: float = 1.0) -> None:
+        self.reason = reason
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(f"overloaded ({reason}): {limit}; retry after {retry_after_s:g} s")
+
+
+class DeadlineExceeded(RequestError):
+    """The request's own deadline passed. ``budget_s`` is what it was given at arrival."""
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        super().__init__(f"the deadline of {budget_s:g} s passed")
+
+
+class ReaderStalled(RequestError):
+    """The reader left its tokens lying for longer than ``--stall-timeout``."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        super().__init__(f"nothing was read for {timeout_s:g} s")
+
+
+class EngineError(ServiceError):
+    """The engine's fault, one request. The worker stays."""
+
+
+class GenerationFailed(EngineError):
+    """The engine could not go on with one request. The text is stable and free of content."""
+
+
+class EngineShutdown(ServiceError):
+    """Fatal for every request, or the worker is leaving. A frontend may move the request."""
+
+
+class EngineDead(EngineShutdown):
+    """The engine will never produce another step."""
+
+
+class InternalError(ServiceError):
+    """A broken invariant: a bug in this service. Fatal."""
+
+
+class StartStopped(ServiceError):
+    """A stop was asked for while the engine was still starting."""
+
+
+class EngineStartError(ServiceError):
+    """The engine cannot start with this configuration. ``hint`` says what to change."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem = problem
+        self.hint = hint
+        super().__init__(f"{problem} {hint}".strip())
+
+
+# Longest text of a refused value that is sent back to its caller.
+_SHOWN_CHARACTERS = 80
+
+
+def shorten(value: object) -> str:
+    """A value as a caller can recognise it, at most 80 characters long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,74 @@
+"""A request as an engine wants it: validated, complete, frozen.
+
+The spec resolver makes one `GenerationSpec` per request. After that nothing about the request
+can be wrong: an engine that refuses a spec has a bug or has died.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How the next token is chosen. ``top_k`` 0 means no limit; ``temperature`` 0 is greedy."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    # The same seed, prompt and engine give the same tokens; unset requests got a fresh one.
+    seed: int = 0
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is always taken (no noise is drawn)."""
+        return self.temperature == 0.0 or self.top_k == 1
+
+
+class StopRules(Struct, frozen=True, kw_only=True):
+    """When a choice ends. Ids in either set end it, are delivered, and count as output."""
+
+    max_tokens: int
+    # Until this many tokens are out, no stop id may be chosen. Never above max_tokens.
+    min_tokens: int = 0
+    # End of sequence: finish reason "eos".
+    eos_token_ids: frozenset[int] = frozenset()
+    # Asked for by the caller: finish reason "stop", and the id as stop_reason.
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """What is returned beside the ids. None means not asked for."""
+
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class GenerationSpec(Struct, frozen=True, kw_only=True):
+    """One request, engine-ready."""
+
+    prompt: tuple[int, ...]
+    stop: StopRules
+    sampling: Sampling = Sampling()
+    output: Output = Output()
+    # Number of choices; each costs one sequence of the engine's capacity.
+    n: int = 1
+    # Higher goes first in the waiting room.
+    priority: float = 0.0
+    # Requests with different salts never share cached prompt blocks.
+    cache_salt: str | None = None
+    # Headers of the `actor.execute` span, for engines that trace.
+    trace_headers: tuple[tuple[str, str], ...] = ()
+    # A health probe of the framework: real work, but not a user's.
+    is_probe: bool = False
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether a frontend can continue this request on another worker.
+
+        Measured with ai-dynamo 1.4.2: several choices cannot be moved.
+        """
+        return self.n == 1

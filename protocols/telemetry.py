@@ -1,0 +1,170 @@
+"""How the graph tells its story, without knowing who listens.
+
+The graph calls these from its event loop, never per token. `NullTelemetry` is the listener of
+tests and the price list: what the graph costs with it is the graph's own cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from protocols.steps import EngineStep
+
+
+class Outcome(StrEnum):
+    """How a request ended. Every started request gets exactly one."""
+
+    COMPLETED = "completed"
+    STOPPED_BY_FRONTEND = "stopped_by_frontend"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    STALLED = "stalled"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    REFUSED = "refused"
+
+
+class Phase(StrEnum):
+    """Where a request is, or how far it came."""
+
+    RESOLVING = "resolving"
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+class CancelReason(StrEnum):
+    """Why a request is ended early."""
+
+    CLIENT = "client"
+    DEADLINE = "deadline"
+    STALL = "stall"
+    DRAIN = "drain"
+    ENGINE_DEAD = "engine_dead"
+
+
+class WorkerState(StrEnum):
+    """Where the worker is in its life."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    SERVING = "serving"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class AbortResult(StrEnum):
+    """What became of an abort at the engine."""
+
+    ASKED = "asked"
+    CONFIRMED = "confirmed"
+    TIMED_OUT = "timed_out"
+
+
+class RequestStory(Struct, frozen=True, kw_only=True):
+    """Everything about one request at its end. No content: counts, times, reasons.
+
+    Times are monotonic seconds; None where the request did not get that far. A hop begins where
+    the one before it ended: arrived, admitted, resolved, submitted, first_token, ended.
+    """
+
+    engine_id: int
+    context_id: str
+    outcome: Outcome
+    phase: Phase
+    arrived_s: float
+    admitted_s: float | None
+    resolved_s: float | None
+    submitted_s: float | None
+    first_token_s: float | None
+    ended_s: float
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    n: int
+    finish_reason: str | None
+    cancel_reason: CancelReason | None
+    error_kind: str | None
+    is_probe: bool
+    trace_headers: Mapping[str, str] | None
+    execute_context: object = None
+
+
+class Telemetry(Protocol):
+    """Listener of the graph."""
+
+    def request_submitted(
+        self, trace_headers: Mapping[str, str] | None
+    ) -> tuple[tuple[tuple[str, str], ...], object]:
+        """A request goes to the engine: headers to hand on, and what `RequestStory` carries back."""
+        ...
+
+    def request_ended(self, story: RequestStory) -> None:
+        """A request got its outcome; called before its last chunk is given out."""
+        ...
+
+    def request_rejected(self, reason: str) -> None:
+        """Admission said no; ``reason`` is one of a fixed set of words."""
+        ...
+
+    def request_named_unknown(self, key: str) -> None:
+        """A request carried a top-level key without a meaning here."""
+        ...
+
+    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
+        """A request is being ended early."""
+        ...
+
+    def abort_result(self, result: AbortResult) -> None:
+        """An abort was asked for, confirmed, or not confirmed in time."""
+        ...
+
+    def step_done(self, step: EngineStep, tokens: int) -> None:
+        """The engine made a step; ``tokens`` were delivered."""
+        ...
+
+    def state_changed(self, state: WorkerState) -> None:
+        """The worker moved on in its life."""
+        ...
+
+    def drain_progress(self, remaining: int) -> None:
+        """While draining: so many requests are left."""
+        ...
+
+    def drain_ended(self, seconds: float) -> None:
+        """A drain is over."""
+        ...
+
+
+class NullTelemetry:
+    """Listens to nothing."""
+
+    def request_submitted(
+        self, trace_headers: Mapping[str, str] | None
+    ) -> tuple[tuple[tuple[str, str], ...], object]:
+        return (tuple(trace_headers.items()) if trace_headers else ()), None
+
+    def request_ended(self, story: RequestStory) -> None: ...
+
+    def request_rejected(self, reason: str) -> None: ...
+
+    def request_named_unknown(self, key: str) -> None: ...
+
+    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None: ...
+
+    def abort_result(self, result: AbortResult) -> None: ...
+
+    def step_done(self, step: EngineStep, tokens: int) -> None: ...
+
+    def state_changed(self, state: WorkerState) -> None: ...
+
+    def drain_progress(self, remaining: int) -> None: ...
+
+    def drain_ended(self, seconds: float) -> None: ...
