@@ -39,6 +39,7 @@ class StepBridge:
         self._room.acquire()
         with self._lock:
             if self._is_closed:
+                self._room.release()
                 return False
             self._steps.append(step)
             sleeper, self._sleeper = self._sleeper, None
