@@ -1,0 +1,80 @@
+"""The door: open or closed, and what a request must leave behind to come in."""
+
+from __future__ import annotations
+
+import math
+
+from actors.ledger import Ledger
+from actors.settings import GraphSettings
+from actors.ticket import Ticket
+from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.errors import EngineShutdown, InvalidRequest, Overloaded
+from protocols.requests import GenerateRequest
+
+DEADLINE_KEY = "deadline-ms"
+# A day. Longer deadlines are typing mistakes (seconds written as microseconds).
+_LONGEST_DEADLINE_MS = 86_400_000
+
+
+class Admission:
+    """Decides at once; remembers nothing but whether the door is open.
+
+    Besides the ``max_live`` places there is one that only a health probe may take, so that a full
+    worker still shows that it is alive.
+    """
+
+    def __init__(
+        self, ledger: Ledger, settings: GraphSettings, capabilities: EngineCapabilities, info: EngineInfo
+    ) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self._capabilities = capabilities
+        self._info = info
+        self.is_open = True
+
+    def check_room(self, *, is_probe: bool) -> None:
+        """Raises EngineShutdown behind a closed door, Overloaded when every place is taken."""
+        if not self.is_open:
+            raise EngineShutdown("this worker is draining")
+        places = self._settings.max_live + (1 if is_probe else 0)
+        if self._ledger.admitted >= places:
+            raise Overloaded("max_live", f"{self._settings.max_live} requests are live (--max-live)")
+
+    def reserve(self, request: GenerateRequest) -> int:
+        """Tokens of outbox this request may fill. Raises Overloaded when the total would be passed.
+
+        An engine that can pause fills at most the bound of one outbox. One that cannot may put
+        everything it will ever generate there, so that much is set aside.
+        """
+        tokens = self._settings.outbox_tokens
+        if not self._capabilities.can_pause:
+            room = max(1, self._info.context_length - len(request.token_ids))
+            tokens = min(request.stop_conditions.max_tokens or room, room) * (request.sampling_options.n or 1)
+        total = self._settings.outbox_total_tokens
+        if self._ledger.reserved_tokens + tokens > total:
+            raise Overloaded("outbox_tokens", f"{total} unread tokens are reserved (--outbox-total-tokens)")
+        return tokens
+
+    def set_deadline(self, ticket: Ticket) -> None:
+        """Give the ticket its deadline: the sooner of the operator's and the client's.
+
+        Raises InvalidRequest for a header that is not a positive number of milliseconds.
+        """
+        budgets = [self._settings.deadline_s, _client_budget_s(ticket.caller.metadata.get(DEADLINE_KEY))]
+        known = [budget for budget in budgets if budget is not None]
+        if known:
+            ticket.budget_s = min(known)
+            ticket.deadline_s = ticket.times.arrived_s + ticket.budget_s
+
+
+def _client_budget_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        budget_ms = float(text)
+    except ValueError:
+        budget_ms = math.nan
+    if not 0 < budget_ms <= _LONGEST_DEADLINE_MS:
+        allowed = f"a number of milliseconds above 0, at most {_LONGEST_DEADLINE_MS}"
+        raise InvalidRequest(f"x-dynamo-meta-{DEADLINE_KEY}", text, allowed)
+    return budget_ms / 1000

@@ -1,0 +1,181 @@
+"""Drain coordinator: lets what is live finish, moves or ends what cannot, and says when it is over.
+
+The ladder, all times from one instant (the signal): the door closes; until ``move_at_s`` requests
+just finish; then those a frontend can continue elsewhere are ended with EngineShutdown, in time to
+be moved; until ``end_at_s`` the others run on; then they are interrupted, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from actors.admission import Admission
+from actors.ledger import Ledger
+from protocols.errors import InternalError
+from protocols.messages import EndLive, MonitorControl
+from protocols.telemetry import Outcome, Telemetry, WorkerState
+
+# How often a drain says how many are left.
+HEARTBEAT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainLadder:
+    """Points in time on the graph's clock, seconds. ``started_s`` is when the stop was asked for."""
+
+    started_s: float
+    move_at_s: float
+    end_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainReport:
+    """What became of the requests that were live when the door closed."""
+
+    live_at_start: int
+    finished: int
+    interrupted: int
+    seconds: float
+
+
+class Rung(Enum):
+    """Where a drain is: which step of the ladder comes next."""
+
+    FINISHING = "finishing"
+    MOVED = "moved"
+    ENDED = "ended"
+
+
+_NEXT_RUNG = {Rung.FINISHING: Rung.MOVED, Rung.MOVED: Rung.ENDED}
+_NEXT_STATE: dict[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.SERVING: frozenset({WorkerState.DRAINING}),
+    WorkerState.DRAINING: frozenset({WorkerState.DRAINED}),
+    WorkerState.DRAINED: frozenset({WorkerState.SERVING, WorkerState.DRAINING}),
+}
+
+
+class DrainCoordinator:
+    """One state machine; any task may ask for a drain, and all who ask get the same one."""
+
+    def __init__(
+        self,
+        monitor: MemoryObjectSendStream[MonitorControl],
+        ledger: Ledger,
+        admission: Admission,
+        clock: Callable[[], float],
+        telemetry: Telemetry,
+    ) -> None:
+        self._monitor = monitor
+        self._ledger = ledger
+        self._admission = admission
+        self._clock = clock
+        self._telemetry = telemetry
+        self._ladder: DrainLadder | None = None
+        self._asked = anyio.Event()
+        self._changed = anyio.Event()
+        self._over = anyio.Event()
+        self.state = WorkerState.SERVING
+        self.report: DrainReport | None = None
+        ledger.watch(self._on_ledger_change)
+
+    async def run(self) -> None:
+        """One drain after another, for as long as the graph is open."""
+        async with self._monitor:
+            while True:
+                await self._asked.wait()
+                await self._drain()
+
+    def begin(self, ladder: DrainLadder) -> None:
+        """Close the door. While a drain is on, the sooner of both ladders holds, rung by rung."""
+        if self._ladder is not None and self.state is WorkerState.DRAINING:
+            ladder = _sooner(self._ladder, ladder)
+        self._ladder = ladder
+        if self.state is not WorkerState.DRAINING:
+            self._enter(WorkerState.DRAINING)
+            self._over = anyio.Event()
+        self._admission.is_open = False
+        self._asked.set()
+        self._poke()
+
+    async def wait_over(self) -> DrainReport:
+        """Until nobody is live. Call after `begin`."""
+        await self._over.wait()
+        if self.report is None:
+            raise InternalError("a drain ended without a report")
+        return self.report
+
+    def resume(self) -> bool:
+        """Open the door again after a finished drain. False while one is still on."""
+        if self.state is WorkerState.DRAINING:
+            return False
+        if self.state is WorkerState.DRAINED:
+            self._enter(WorkerState.SERVING)
+            self._admission.is_open = True
+        return True
+
+    async def _drain(self) -> None:
+        started_s, live = self._clock(), self._ledger.live_count
+        interrupted_before = self._ledger.outcomes[Outcome.INTERRUPTED]
+        rung = Rung.FINISHING
+        while not self._ledger.is_empty:
+            rung = await self._climb(rung)
+            await self._wait_for_change(rung)
+        interrupted = self._ledger.outcomes[Outcome.INTERRUPTED] - interrupted_before
+        seconds = self._clock() - started_s
+        self.report = DrainReport(
+            live_at_start=live, finished=max(0, live - interrupted), interrupted=interrupted, seconds=seconds
+        )
+        self._asked = anyio.Event()
+        self._enter(WorkerState.DRAINED)
+        self._telemetry.drain_progress(0)
+        self._telemetry.drain_ended(seconds)
+        self._over.set()
+
+    async def _climb(self, rung: Rung) -> Rung:
+        """Take every rung whose time has come."""
+        while rung in _NEXT_RUNG and self._clock() >= self._time_of(_NEXT_RUNG[rung]):
+            rung = _NEXT_RUNG[rung]
+            await self._monitor.send(EndLive(only_movable=rung is Rung.MOVED))
+        return rung
+
+    async def _wait_for_change(self, rung: Rung) -> None:
+        """Sleep until somebody ended, the ladder changed, the next rung or the next heartbeat."""
+        self._telemetry.drain_progress(self._ledger.live_count)
+        pause_s = HEARTBEAT_S
+        if rung in _NEXT_RUNG:
+            pause_s = min(pause_s, max(0.0, self._time_of(_NEXT_RUNG[rung]) - self._clock()))
+        self._changed = anyio.Event()
+        if not self._ledger.is_empty:
+            with anyio.move_on_after(pause_s):
+                await self._changed.wait()
+
+    def _time_of(self, rung: Rung) -> float:
+        if self._ladder is None:
+            raise InternalError("a drain runs without a ladder")
+        return self._ladder.move_at_s if rung is Rung.MOVED else self._ladder.end_at_s
+
+    def _enter(self, state: WorkerState) -> None:
+        if state not in _NEXT_STATE[self.state]:
+            raise InternalError(f"drain: {self.state.value} -> {state.value}")
+        self.state = state
+        self._telemetry.state_changed(state)
+
+    def _on_ledger_change(self) -> None:
+        if self._ledger.is_empty:
+            self._poke()
+
+    def _poke(self) -> None:
+        self._changed.set()
+
+
+def _sooner(one: DrainLadder, other: DrainLadder) -> DrainLadder:
+    return DrainLadder(
+        started_s=min(one.started_s, other.started_s),
+        move_at_s=min(one.move_at_s, other.move_at_s),
+        end_at_s=min(one.end_at_s, other.end_at_s),
+    )

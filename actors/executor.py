@@ -1,0 +1,226 @@
+"""Executor: owns the engine. Submits while there is capacity, relays steps, aborts in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from actors.ledger import Ledger
+from actors.mailbox import receive_all, send
+from actors.outbox import Terminal
+from actors.ticket import Ticket
+from actors.vetting import flaw_of
+from actors.waiting_room import WaitingRoom
+from protocols.engine import Engine
+from protocols.errors import EngineShutdown, GenerationFailed
+from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
+from protocols.spec import GenerationSpec
+from protocols.steps import Delta, EngineId, EngineStep
+from protocols.telemetry import AbortResult, Outcome, Phase, Telemetry
+
+
+@dataclass(slots=True)
+class _Row:
+    """A request the engine has. It costs ``spec.n`` sequences until the engine's last delta."""
+
+    ticket: Ticket
+    spec: GenerationSpec
+    tokens: int = 0
+    is_paused: bool = False
+    is_aborting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorLanes:
+    """The ends of the executor's lanes: it reads two and writes one."""
+
+    inbox: MemoryObjectReceiveStream[Resolved]
+    control: MemoryObjectReceiveStream[ExecutorControl]
+    streamer: MemoryObjectSendStream[EngineStep]
+
+
+class Executor:
+    """resolver -> **executor** -> engine -> **executor** -> streamer.
+
+    capacity: sequences in the engine at once. vocab_size: ids it may produce.
+    """
+
+    def __init__(  # noqa: PLR0913 - the actor's ends and what it owns
+        self,
+        lanes: ExecutorLanes,
+        engine: Engine,
+        ledger: Ledger,
+        telemetry: Telemetry,
+        clock: Callable[[], float],
+        *,
+        capacity: int,
+        vocab_size: int,
+    ) -> None:
+        self._lanes = lanes
+        self._engine = engine
+        self._ledger = ledger
+        self._telemetry = telemetry
+        self._clock = clock
+        self._capacity = capacity
+        self._vocab_size = vocab_size
+        self._waiting_room = WaitingRoom()
+        self._rows: dict[EngineId, _Row] = {}
+        self._used = 0
+
+    async def run(self) -> None:
+        """Until the resolver has closed its end and the engine has nothing left, or it dies."""
+        async with self._lanes.inbox, self._lanes.control, self._lanes.streamer:
+            async with anyio.create_task_group() as loops:
+                loops.start_soon(self._serve_control)
+                loops.start_soon(self._serve_steps)
+                await self._serve_requests()
+
+    @property
+    def running_sequences(self) -> int:
+        """Sequences the engine holds, those being aborted included."""
+        return self._used
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the waiting room."""
+        return len(self._waiting_room)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither the waiting room nor the engine has anything of ours."""
+        return not self._rows and not self._waiting_room
+
+    async def _serve_requests(self) -> None:
+        async for resolved in receive_all(self._lanes.inbox):
+            self.on_resolved(resolved)
+
+    async def _serve_control(self) -> None:
+        async for message in receive_all(self._lanes.control):
+            self.on_control(message)
+
+    async def _serve_steps(self) -> None:
+        while True:
+            step = self.on_step(await self._engine.next_step())
+            await send(self._lanes.streamer, step)
+
+    def on_resolved(self, resolved: Resolved) -> None:
+        """A request may now wait for a slot. One that has ended meanwhile is dropped."""
+        if self._ledger.find(resolved.engine_id) is not None:
+            self._waiting_room.add(resolved)
+            self._fill()
+
+    def on_control(self, message: ExecutorControl) -> None:
+        """Cancel or flow. Messages about requests that the engine has finished are late: no-ops."""
+        match message:
+            case Cancel(engine_id=engine_id):
+                self._on_cancel(engine_id)
+            case Flow(engine_id=engine_id):
+                self._on_flow(engine_id)
+            case _:
+                assert_never(message)
+
+    def on_step(self, step: EngineStep) -> EngineStep:
+        """Account for one step; returns what the streamer shall see of it.
+
+        That is the step itself unless the engine said something that cannot be true.
+        """
+        kept: list[Delta] | None = None
+        for place, delta in enumerate(step.deltas):
+            if not self._is_sound(delta):
+                kept = step.deltas[:place] if kept is None else kept
+            elif kept is not None:
+                kept.append(delta)
+        self._fill()
+        if kept is None:
+            return step
+        return EngineStep(kept, step.started_s, step.ended_s, step.running, step.used_blocks)
+
+    def _is_sound(self, delta: Delta) -> bool:
+        """Account for one delta. False for what cannot be true: the request it harms ends here."""
+        row = self._rows.get(delta.engine_id)
+        if row is None:
+            return False
+        flaw = flaw_of(delta, row.spec, row.tokens, self._vocab_size)
+        if flaw is not None:
+            self._end_failed(row.ticket, flaw)
+        row.tokens += len(delta.token_ids)
+        if row.ticket.phase is Phase.PREFILL and delta.token_ids:
+            row.ticket.advance(Phase.DECODE)
+        if delta.is_last:
+            self._free(row)
+        elif flaw is not None:
+            self._abort(row)
+        return flaw is None
+
+    def _fill(self) -> None:
+        """Submit while somebody waits and fits."""
+        while self._waiting_room and self._used < self._capacity:
+            resolved = self._waiting_room.next_fitting(self._capacity - self._used)
+            if resolved is None:
+                return
+            self._submit(resolved)
+
+    def _submit(self, resolved: Resolved) -> None:
+        ticket = self._ledger.find(resolved.engine_id)
+        if ticket is None:
+            return
+        ticket.times.submitted_s = self._clock()
+        headers, ticket.execute_context = self._telemetry.request_submitted(ticket.caller.trace_headers)
+        spec = _with_headers(resolved.spec, headers)
+        ticket.advance(Phase.PREFILL)
+        try:
+            self._engine.submit(ticket.engine_id, spec)
+        except EngineShutdown:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever one request's data did to the driver is that request's end
+            self._end_failed(ticket, f"the engine refused the request ({type(exc).__name__})")
+            return
+        self._rows[ticket.engine_id] = _Row(ticket, spec)
+        self._used += spec.n
+
+    def _on_cancel(self, engine_id: EngineId) -> None:
+        if self._waiting_room.discard(engine_id):
+            return
+        row = self._rows.get(engine_id)
+        if row is not None:
+            self._abort(row)
+
+    def _on_flow(self, engine_id: EngineId) -> None:
+        """Hold a request whose reader is behind, or let it go on. The outbox says which."""
+        row = self._rows.get(engine_id)
+        if row is None:
+            return
+        row.ticket.is_flow_posted = False
+        wanted = row.ticket.outbox.is_held
+        if wanted != row.is_paused and not row.is_aborting and self._engine.capabilities.can_pause:
+            row.is_paused = wanted
+            (self._engine.pause if wanted else self._engine.resume)(engine_id)
+
+    def _abort(self, row: _Row) -> None:
+        """The only place that tells the engine to end a request early. It confirms by a last delta."""
+        if row.is_aborting:
+            return
+        row.is_aborting = True
+        self._telemetry.abort_result(AbortResult.ASKED)
+        self._engine.abort(row.ticket.engine_id)
+
+    def _free(self, row: _Row) -> None:
+        del self._rows[row.ticket.engine_id]
+        self._used -= row.spec.n
+        if row.is_aborting:
+            self._telemetry.abort_result(AbortResult.CONFIRMED)
+
+    def _end_failed(self, ticket: Ticket, text: str) -> None:
+        error = GenerationFailed(text)
+        self._ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
+
+
+def _with_headers(spec: GenerationSpec, headers: tuple[tuple[str, str], ...]) -> GenerationSpec:
+    if not headers:
+        return spec
+    fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    return GenerationSpec(**{**fields, "trace_headers": headers})

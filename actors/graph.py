@@ -1,0 +1,221 @@
+"""The drawing as code: who talks to whom, over which lane, and in which order all of it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from actors.admission import Admission
+from actors.cancellation import CancellationMonitor
+from actors.drain import DrainCoordinator, DrainLadder, DrainReport
+from actors.executor import Executor, ExecutorLanes
+from actors.intake import RequestIntake
+from actors.ledger import Ledger
+from actors.mailbox import DATA_LANE, STEP_LANE, Mailbox
+from actors.outbox import Outbox, Terminal
+from actors.resolver import SpecResolver
+from actors.resolving import SpecRules
+from actors.settings import GraphSettings
+from actors.streamer import ChunkStreamer
+from actors.ticket import Ticket
+from actors.wakeup import EventWakeup, Wakeup
+from protocols.caller import Caller
+from protocols.engine import Engine, EngineInfo
+from protocols.errors import EngineShutdown, InternalError, Overloaded
+from protocols.messages import (
+    Admitted,
+    CancelContext,
+    ExecutorControl,
+    Flow,
+    MonitorControl,
+    ReaderGone,
+    Resolved,
+    Submit,
+)
+from protocols.steps import EngineStep
+from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
+
+# Messages a live request can have under way on a control lane: a Cancel and a Flow. Twice that,
+# for requests that ended and were replaced within one turn of the loop.
+_CONTROL_PER_LIVE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the graph needs from outside.
+
+    clock: monotonic seconds, the clock that engine steps are stamped with.
+    on_crash: called in the loop, before anything is torn down, when an actor or the engine breaks.
+    """
+
+    engine: Engine
+    telemetry: Telemetry
+    clock: Callable[[], float]
+    on_crash: Callable[[BaseException], None]
+    new_wakeup: Callable[[], Wakeup] = EventWakeup
+
+
+class Graph:
+    """The open graph, as the facade sees it. All methods belong to the event loop."""
+
+    def __init__(self, settings: GraphSettings, around: Surroundings, info: EngineInfo) -> None:
+        engine, telemetry, clock = around.engine, around.telemetry, around.clock
+        capacity = info.max_num_seqs + settings.engine_queue
+        control = _CONTROL_PER_LIVE * settings.max_live + DATA_LANE
+        to_intake, intake_in = anyio.create_memory_object_stream[Submit](settings.max_live + DATA_LANE)
+        to_resolver, resolver_in = anyio.create_memory_object_stream[Admitted](DATA_LANE)
+        to_executor, executor_in = anyio.create_memory_object_stream[Resolved](DATA_LANE)
+        to_streamer, streamer_in = anyio.create_memory_object_stream[EngineStep](STEP_LANE)
+        to_monitor, monitor_in = anyio.create_memory_object_stream[MonitorControl](control)
+        tell_executor, executor_control = anyio.create_memory_object_stream[ExecutorControl](control)
+
+        self._settings = settings
+        self._around = around
+        self._info = info
+        self._lanes: dict[str, MemoryObjectSendStream[Any]] = {
+            "intake": to_intake,
+            "resolver": to_resolver,
+            "executor": to_executor,
+            "streamer": to_streamer,
+            "monitor": to_monitor,
+            "executor_control": tell_executor,
+        }
+        self._to_intake = to_intake
+        self._to_monitor = to_monitor
+        self._tell_executor = tell_executor
+        self.ledger = Ledger(clock, telemetry)
+        admission = Admission(self.ledger, settings, engine.capabilities, info)
+        rules = SpecRules(engine.name, engine.capabilities, info, capacity)
+        self.drain = DrainCoordinator(to_monitor.clone(), self.ledger, admission, clock, telemetry)
+        self.executor = Executor(
+            ExecutorLanes(executor_in, executor_control, to_streamer),
+            engine,
+            self.ledger,
+            telemetry,
+            clock,
+            capacity=capacity,
+            vocab_size=info.vocab_size,
+        )
+        self.actors = (
+            RequestIntake(intake_in, to_resolver, self.ledger, admission, telemetry),
+            SpecResolver(resolver_in, to_executor, self.ledger, rules, clock, telemetry),
+            self.executor,
+            ChunkStreamer(streamer_in, self.ledger, telemetry),
+            CancellationMonitor(monitor_in, tell_executor.clone(), self.ledger, settings, clock, telemetry),
+            self.drain,
+        )
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine said at its start."""
+        return self._info
+
+    def submit(self, caller: Caller, wire: Mapping[str, Any]) -> Ticket:
+        """Facade: begin one request. Never raises: its outbox holds the answer, or the refusal."""
+        engine_id = self.ledger.new_id()
+        outbox = Outbox(
+            self._around.new_wakeup(), self._around.clock, self._settings.chunk_tokens, partial(self._flow, engine_id)
+        )
+        ticket = self.ledger.open(engine_id, caller, outbox)
+        try:
+            self._to_intake.send_nowait(Submit(engine_id, wire))
+        except anyio.WouldBlock:
+            self._around.telemetry.request_rejected("intake_full")
+            self.ledger.refuse(ticket, Overloaded("intake_full", "the intake's lane is full"))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._around.telemetry.request_rejected("draining")
+            self.ledger.refuse(ticket, EngineShutdown("this worker has stopped"))
+        return ticket
+
+    async def cancel_context(self, context_id: str) -> None:
+        """Facade: the framework says that a caller has left."""
+        try:
+            await self._to_monitor.send(CancelContext(context_id))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # The graph is closed: every request has its outcome already.
+            return
+
+    def reader_gone(self, ticket: Ticket) -> None:
+        """Facade: the generator of this request is closed. A request that has ended does not mind."""
+        if ticket.is_ended:
+            return
+        try:
+            self._to_monitor.send_nowait(ReaderGone(ticket.engine_id))
+        except anyio.WouldBlock:
+            raise InternalError("the monitor's control lane is full; it is sized so that it cannot be") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    async def drain_by(self, ladder: DrainLadder) -> DrainReport:
+        """Close the door and wait until nobody is live. May be called by several tasks at once."""
+        self.drain.begin(ladder)
+        return await self.drain.wait_over()
+
+    def mailboxes(self) -> list[Mailbox]:
+        """Depth and capacity of every lane. Any thread: the figures are counters."""
+        return [
+            Mailbox(name, lane.statistics().current_buffer_used, _whole(lane.statistics().max_buffer_size))
+            for name, lane in self._lanes.items()
+        ]
+
+    def close(self) -> None:
+        """End whoever is still live, whatever the reason the graph closes for, and all lanes."""
+        for ticket in self.ledger.live():
+            ticket.cancel_reason = ticket.cancel_reason or CancelReason.ENGINE_DEAD
+            self._around.telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)
+            error = EngineShutdown("this worker can no longer serve")
+            self.ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
+        for lane in self._lanes.values():
+            lane.close()
+
+    def _flow(self, ticket_id: Any) -> None:
+        """Outbox: a bound was crossed. One message at a time is enough: it says 'look', not 'what'."""
+        ticket = self.ledger.find(ticket_id)
+        if ticket is None or ticket.is_flow_posted or not self._around.engine.capabilities.can_pause:
+            return
+        ticket.is_flow_posted = True
+        self._tell_executor.send_nowait(Flow(ticket_id))
+
+
+@asynccontextmanager
+async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncIterator[Graph]:
+    """Start the engine, then the actors; end them in the reverse order.
+
+    Whatever outlives what is visible here as indentation. An actor that raises cancels the body;
+    the engine is stopped in every case, also when its start failed or was cancelled.
+    """
+    telemetry, engine = around.telemetry, around.engine
+    telemetry.state_changed(WorkerState.LOADING)
+    try:
+        graph = Graph(settings, around, await engine.start())
+        try:
+            async with anyio.create_task_group() as actors:
+                for actor in graph.actors:
+                    actors.start_soon(actor.run, name=type(actor).__name__)
+                telemetry.state_changed(WorkerState.SERVING)
+                yield graph
+                actors.cancel_scope.cancel()
+        except Exception as exc:
+            telemetry.state_changed(WorkerState.FAILED)
+            around.on_crash(exc)
+            raise
+        finally:
+            graph.close()
+    finally:
+        telemetry.state_changed(WorkerState.STOPPING)
+        with anyio.CancelScope(shield=True):
+            await engine.stop()
+
+
+def _whole(size: float) -> int:
+    """Every lane is bounded; anyio types the bound as a float for those that are not."""
+    if math.isinf(size):
+        raise InternalError("a lane of the graph has no bound")
+    return int(size)

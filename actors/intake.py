@@ -1,0 +1,95 @@
+"""Request intake: the first actor a request meets. Admits it or refuses it, at once."""
+
+from __future__ import annotations
+
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from actors.admission import Admission
+from actors.ledger import Ledger
+from actors.mailbox import receive_all, send
+from actors.outbox import Terminal
+from actors.ticket import Ticket
+from protocols.errors import EngineShutdown, InvalidRequest, Overloaded, ServiceError
+from protocols.messages import Admitted, Submit
+from protocols.requests import decode_request, unknown_keys
+from protocols.steps import FinishReason
+from protocols.telemetry import CancelReason, Outcome, Telemetry
+
+
+class RequestIntake:
+    """facade -> **intake** -> resolver."""
+
+    def __init__(
+        self,
+        inbox: MemoryObjectReceiveStream[Submit],
+        resolver: MemoryObjectSendStream[Admitted],
+        ledger: Ledger,
+        admission: Admission,
+        telemetry: Telemetry,
+    ) -> None:
+        self._inbox = inbox
+        self._resolver = resolver
+        self._ledger = ledger
+        self._admission = admission
+        self._telemetry = telemetry
+
+    async def run(self) -> None:
+        """Until the facade's end of the lane is closed."""
+        async with self._inbox, self._resolver:
+            async for submit in receive_all(self._inbox):
+                admitted = self.on_submit(submit)
+                if admitted is not None:
+                    await send(self._resolver, admitted)
+
+    def on_submit(self, submit: Submit) -> Admitted | None:
+        """Admit, or end the request here: refused with a typed error, or already cancelled."""
+        ticket = self._ledger.find(submit.engine_id)
+        if ticket is None:
+            return None
+        if ticket.caller.is_stopped():
+            self._end_unheard(ticket)
+            return None
+        try:
+            return self._admit(ticket, submit)
+        except ServiceError as exc:
+            self._telemetry.request_rejected(rejection_reason(exc))
+            self._ledger.refuse(ticket, exc)
+            return None
+
+    def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
+        ticket.is_probe = submit.wire.get("_HEALTH_CHECK") is True
+        self._admission.check_room(is_probe=ticket.is_probe)
+        for key in unknown_keys(submit.wire):
+            self._telemetry.request_named_unknown(key)
+        request = decode_request(submit.wire)
+        ticket.prompt_tokens = len(request.token_ids)
+        ticket.has_stop_strings = bool(request.stop_conditions.stop)
+        self._admission.set_deadline(ticket)
+        reserved_tokens = self._admission.reserve(request)
+        ticket.outbox.bound_tokens = reserved_tokens
+        self._ledger.admit(ticket, reserved_tokens)
+        return Admitted(ticket.engine_id, request)
+
+    def _end_unheard(self, ticket: Ticket) -> None:
+        """The caller left before anybody looked at the request: the engine never hears of it."""
+        ticket.cancel_reason = CancelReason.CLIENT
+        self._telemetry.request_cancelled(CancelReason.CLIENT, ticket.phase)
+        terminal = Terminal(finish_reason=FinishReason.CANCELLED)
+        self._ledger.end(ticket, Outcome.CANCELLED, terminal, drop_waiting=True)
+
+
+# Every word that can stand in the label of a rejection.
+REJECTION_REASONS = ("max_live", "outbox_tokens", "intake_full", "invalid_request", "draining", "other")
+
+
+def rejection_reason(error: ServiceError) -> str:
+    """One of REJECTION_REASONS."""
+    match error:
+        case Overloaded():
+            return error.reason
+        case InvalidRequest():
+            return "invalid_request"
+        case EngineShutdown():
+            return "draining"
+        case _:
+            return "other"

@@ -1,0 +1,139 @@
+"""The books: every request that was started, which of them live, and how the others ended.
+
+One place opens a request and one place ends it, both without waiting, so the books balance after
+every single action: started = live + the sum of all outcomes. Ending a request frees its place,
+tells the listener, and puts the terminal into its seat, in this order and exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from actors.outbox import Outbox, Terminal
+from actors.ticket import Ticket, Times
+from protocols.caller import Caller
+from protocols.errors import ServiceError
+from protocols.steps import EngineId
+from protocols.telemetry import Outcome, Phase, RequestStory, Telemetry
+
+
+class Ledger:
+    """Read by all actors, written through `open`, `admit` and `end` only."""
+
+    def __init__(self, clock: Callable[[], float], telemetry: Telemetry) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+        self._live: dict[EngineId, Ticket] = {}
+        self._by_context: dict[str, list[Ticket]] = {}
+        self._last_id = 0
+        self._on_change: list[Callable[[], None]] = []
+        self.started = 0
+        self.admitted = 0
+        self.reserved_tokens = 0
+        self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
+
+    def new_id(self) -> EngineId:
+        """An id that no engine has seen before."""
+        self._last_id += 1
+        return EngineId(self._last_id)
+
+    def open(self, engine_id: EngineId, caller: Caller, outbox: Outbox) -> Ticket:
+        """Facade: one call of ``generate()`` has begun. From here on it owes an outcome."""
+        ticket = Ticket(engine_id, caller, outbox, Times(arrived_s=self._clock()))
+        self._live[engine_id] = ticket
+        self._by_context.setdefault(caller.context_id, []).append(ticket)
+        self.started += 1
+        self._changed()
+        return ticket
+
+    def admit(self, ticket: Ticket, reserved_tokens: int) -> None:
+        """Intake: the request has a place, and memory for what its reader leaves lying."""
+        ticket.is_admitted = True
+        ticket.reserved_tokens = reserved_tokens
+        ticket.times.admitted_s = self._clock()
+        self.admitted += 0 if ticket.is_probe else 1
+        self.reserved_tokens += reserved_tokens
+
+    def end(self, ticket: Ticket, outcome: Outcome, terminal: Terminal, *, drop_waiting: bool = False) -> bool:
+        """Give a request its outcome. False when it already had one."""
+        if ticket.is_ended:
+            return False
+        reached = ticket.phase
+        ticket.outcome = outcome
+        ticket.advance(Phase.FINISHED)
+        self._forget(ticket)
+        self.outcomes[outcome] += 1
+        ticket.outbox.finish(terminal, drop_waiting=drop_waiting)
+        self._telemetry.request_ended(self._story(ticket, outcome, terminal, reached))
+        self._changed()
+        return True
+
+    def refuse(self, ticket: Ticket, error: ServiceError) -> None:
+        """End a request before the engine heard of it, with the reason for its caller."""
+        self.end(ticket, Outcome.REFUSED, Terminal(error=error))
+
+    def find(self, engine_id: EngineId) -> Ticket | None:
+        """The live request of this id; None when it has ended."""
+        return self._live.get(engine_id)
+
+    def of_context(self, context_id: str) -> Iterable[Ticket]:
+        """Live requests of one caller's id: usually one, never assumed to be."""
+        return tuple(self._by_context.get(context_id, ()))
+
+    def live(self) -> Iterator[Ticket]:
+        """A snapshot of all live requests, oldest first."""
+        return iter(tuple(self._live.values()))
+
+    @property
+    def live_count(self) -> int:
+        """Requests without an outcome, admitted or not."""
+        return len(self._live)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is owed anything but what already lies in an outbox."""
+        return not self._live
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call this after every opening and ending (drain and sweeper wake up by it)."""
+        self._on_change.append(on_change)
+
+    def _forget(self, ticket: Ticket) -> None:
+        del self._live[ticket.engine_id]
+        namesakes = self._by_context[ticket.caller.context_id]
+        namesakes.remove(ticket)
+        if not namesakes:
+            del self._by_context[ticket.caller.context_id]
+        if ticket.is_admitted:
+            self.admitted -= 0 if ticket.is_probe else 1
+            self.reserved_tokens -= ticket.reserved_tokens
+
+    def _changed(self) -> None:
+        for on_change in self._on_change:
+            on_change()
+
+    def _story(self, ticket: Ticket, outcome: Outcome, terminal: Terminal, reached: Phase) -> RequestStory:
+        times = ticket.times
+        outbox = ticket.outbox
+        return RequestStory(
+            engine_id=ticket.engine_id,
+            context_id=ticket.caller.context_id,
+            outcome=outcome,
+            phase=reached,
+            arrived_s=times.arrived_s,
+            admitted_s=times.admitted_s,
+            resolved_s=times.resolved_s,
+            submitted_s=times.submitted_s,
+            first_token_s=times.first_token_s,
+            ended_s=self._clock(),
+            prompt_tokens=ticket.prompt_tokens,
+            completion_tokens=outbox.taken_tokens + outbox.waiting_tokens,
+            cached_tokens=ticket.cached_tokens,
+            n=ticket.n,
+            finish_reason=terminal.finish_reason.value if terminal.finish_reason else None,
+            cancel_reason=ticket.cancel_reason,
+            error_kind=type(terminal.error).__name__ if terminal.error else None,
+            is_probe=ticket.is_probe,
+            trace_headers=ticket.caller.trace_headers,
+            execute_context=ticket.execute_context,
+        )

@@ -1,0 +1,47 @@
+"""Bounded, directed channels, and the two cheap ways of using them.
+
+A send or receive that awaits costs a turn of the loop whatever the buffer; the ``nowait`` forms
+cost a tenth of it on a burst. So we try first and wait only when there is something to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple, TypeVar
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+T = TypeVar("T")
+
+# Per-request data lanes. They cannot overflow: at most --max-live requests exist at all.
+DATA_LANE = 64
+# Steps on their way from the executor to the streamer; when full, the engine waits.
+STEP_LANE = 4
+
+
+class Mailbox(NamedTuple):
+    """For the gauges: who reads it, how much waits, how much fits."""
+
+    actor: str
+    waiting: int
+    capacity: int
+
+
+async def send(lane: MemoryObjectSendStream[T], message: T) -> None:
+    """Put a message into a lane; wait only when the lane is full."""
+    try:
+        lane.send_nowait(message)
+    except anyio.WouldBlock:
+        await lane.send(message)
+
+
+async def receive_all(lane: MemoryObjectReceiveStream[T]) -> AsyncIterator[T]:
+    """Messages until the writer closes its end; those that wait are taken without another turn."""
+    async for message in lane:
+        yield message
+        try:
+            while True:
+                yield lane.receive_nowait()
+        except (anyio.WouldBlock, anyio.EndOfStream):
+            continue

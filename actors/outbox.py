@@ -1,0 +1,145 @@
+"""What one request is owed: tokens that wait, and the terminal in a seat of its own.
+
+The streamer puts, ``generate()`` takes. A put never blocks and a terminal never queues, so no
+reader can slow the loop that feeds the others, and none can miss its end. What waits when the
+reader comes is merged into one chunk; the reader never waits in order to merge.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from actors.wakeup import Wakeup
+from protocols.chunks import GenerateChunk, usage_of
+from protocols.errors import InternalError, ServiceError
+from protocols.steps import Delta, FinishReason
+
+
+class Terminal(Struct, frozen=True, kw_only=True):
+    """The last word: a finish reason or a typed error, never both and never neither."""
+
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    stop_reason: int | str | None = None
+    error: ServiceError | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Outbox:
+    """Bounded by whoever fills it: ``on_flow`` is called when the bound is crossed, either way.
+
+    bound_tokens: at this many waiting tokens the request is held; at half of it, it may go on.
+    chunk_tokens: most tokens merged into one chunk.
+    """
+
+    def __init__(
+        self, wakeup: Wakeup, clock: Callable[[], float], chunk_tokens: int, on_flow: Callable[[], None]
+    ) -> None:
+        self._wakeup = wakeup
+        self._clock = clock
+        self._chunk_tokens = chunk_tokens
+        self._on_flow = on_flow
+        self._waiting: deque[Delta] = deque()
+        self.bound_tokens = 0
+        self.waiting_tokens = 0
+        self.taken_tokens = 0
+        self.waiting_since_s: float | None = None
+        self.is_held = False
+        self.terminal: Terminal | None = None
+        self.is_drained = False
+
+    def put(self, delta: Delta, now_s: float) -> None:
+        """Streamer: owe these tokens. After the terminal nothing is owed any more."""
+        if self.terminal is not None or not delta.token_ids:
+            return
+        if self.waiting_since_s is None:
+            self.waiting_since_s = now_s
+        self._waiting.append(delta)
+        self.waiting_tokens += len(delta.token_ids)
+        if self.waiting_tokens >= self.bound_tokens and not self.is_held:
+            self.is_held = True
+            self._on_flow()
+        self._wakeup.set()
+
+    def finish(self, terminal: Terminal, *, drop_waiting: bool = False) -> None:
+        """Whoever ends the request: take the seat. The first to sit stays.
+
+        drop_waiting: the reader has left; what it did not take counts as never delivered.
+        """
+        if self.terminal is not None:
+            return
+        self.terminal = terminal
+        if drop_waiting:
+            self._waiting.clear()
+            self.waiting_tokens = 0
+        self._wakeup.set()
+
+    async def wait_terminal(self) -> None:
+        """Reader: sleep until the last word is said (a reader that has left wants nothing else)."""
+        while self.terminal is None:
+            await self._wakeup.wait()
+
+    async def take(self) -> GenerateChunk:
+        """Reader: the next chunk, waiting for it if need be; tokens first, the terminal last.
+
+        Raises the terminal's error when every token that was owed has been taken.
+        """
+        while not self._waiting and self.terminal is None:
+            await self._wakeup.wait()
+        if self._waiting:
+            return self._next_chunk()
+        terminal = self._last_word()
+        if terminal.error is not None:
+            raise terminal.error
+        return self._closed({"token_ids": [], "index": terminal.index}, terminal)
+
+    def _next_chunk(self) -> GenerateChunk:
+        first = self._waiting.popleft()
+        token_ids = first.token_ids
+        if self._waiting:
+            token_ids = self._merged(first)
+        self._account(len(token_ids))
+        chunk: GenerateChunk = {"token_ids": token_ids, "index": first.index}
+        terminal = self.terminal
+        if self._waiting or terminal is None or terminal.error is not None or terminal.index != first.index:
+            return chunk
+        self._last_word()
+        return self._closed(chunk, terminal)
+
+    def _merged(self, first: Delta) -> list[int]:
+        """As many following deltas of the same choice as fit into one chunk."""
+        token_ids = list(first.token_ids)
+        while self._waiting:
+            delta = self._waiting[0]
+            if delta.index != first.index or len(token_ids) + len(delta.token_ids) > self._chunk_tokens:
+                break
+            token_ids += delta.token_ids
+            self._waiting.popleft()
+        return token_ids
+
+    def _account(self, tokens: int) -> None:
+        self.taken_tokens += tokens
+        self.waiting_tokens -= tokens
+        self.waiting_since_s = self._clock() if self._waiting else None
+        if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
+            self.is_held = False
+            self._on_flow()
+
+    def _last_word(self) -> Terminal:
+        if self.terminal is None or self.is_drained:
+            raise InternalError("an outbox was read past its end")
+        self.is_drained = True
+        return self.terminal
+
+    def _closed(self, chunk: GenerateChunk, terminal: Terminal) -> GenerateChunk:
+        if terminal.finish_reason is None:
+            raise InternalError("a terminal has neither a finish reason nor an error")
+        chunk["finish_reason"] = terminal.finish_reason.value
+        if terminal.stop_reason is not None:
+            chunk["stop_reason"] = terminal.stop_reason
+        chunk["completion_usage"] = usage_of(terminal.prompt_tokens, self.taken_tokens, terminal.cached_tokens)
+        return chunk

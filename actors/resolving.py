@@ -1,0 +1,217 @@
+"""The rules by which a request becomes a spec: pure functions, one per group of fields.
+
+A value is accepted, completed from what the engine said at its start, or refused by name.
+Nothing is dropped: an option that the engine would not obey is refused unless it is neutral.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.errors import InvalidRequest
+from protocols.requests import GenerateRequest, SamplingOptions
+from protocols.spec import GenerationSpec, Output, Sampling, StopRules
+
+# OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
+_PENALTY = (-2.0, 2.0)
+_SEED_MASK = 2**64 - 1
+
+
+def fresh_seed() -> int:
+    """A seed for a request that named none: two such requests never share one by design."""
+    return secrets.randbits(64)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecRules:
+    """What the engine of this worker can do, as a judge of requests."""
+
+    engine: str
+    capabilities: EngineCapabilities
+    info: EngineInfo
+    capacity: int
+    new_seed: Callable[[], int] = fresh_seed
+
+    def resolve(self, request: GenerateRequest) -> GenerationSpec:
+        """The engine-ready form. Raises InvalidRequest: field, value, what is allowed."""
+        self._refuse_unsupported(request)
+        self._check_prompt(request.token_ids)
+        routing = request.routing
+        return GenerationSpec(
+            prompt=tuple(request.token_ids),
+            n=self._choices(request.sampling_options),
+            sampling=self._sampling(request.sampling_options),
+            stop=self._stop_rules(request),
+            output=self._output(request),
+            priority=_finite("routing.priority", routing.priority if routing else None, 0.0),
+            cache_salt=routing.cache_salt if routing else None,
+            is_probe=request.is_probe,
+        )
+
+    def _refuse_unsupported(self, request: GenerateRequest) -> None:
+        options = request.sampling_options
+        routing = request.routing
+        asked: dict[str, object] = {
+            "multi_modal_data": request.multi_modal_data,
+            "multi_modal_uuids": request.multi_modal_uuids,
+            "mm_processor_kwargs": request.mm_processor_kwargs,
+            "prompt_embeds": request.prompt_embeds,
+            "encoder_result": request.encoder_result,
+            "prefill_result": request.prefill_result,
+            "bootstrap_info": request.bootstrap_info,
+            "routing.lora_name": routing.lora_name if routing else None,
+            "sampling_options.use_beam_search": options.use_beam_search or None,
+            "sampling_options.length_penalty": options.length_penalty,
+            "stop_conditions.max_thinking_tokens": request.stop_conditions.max_thinking_tokens,
+            "sampling_options.guided_decoding": options.guided_decoding or None,
+        }
+        for field, value in asked.items():
+            if value is not None:
+                raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
+        for annotation in request.annotations or ():
+            if annotation.startswith("logits-processor:"):
+                raise InvalidRequest("annotations", annotation, f"engine {self.engine!r} runs no logits processors")
+        self._check_rank(routing.dp_rank if routing else None)
+
+    def _check_rank(self, rank: int | None) -> None:
+        ranks = self.info.data_parallel_size
+        if rank is not None and not 0 <= rank < ranks:
+            raise InvalidRequest("routing.dp_rank", rank, f"0 to {ranks - 1}, or nothing")
+
+    def _check_prompt(self, token_ids: list[int]) -> None:
+        length, context = len(token_ids), self.info.context_length
+        if length == 0:
+            raise InvalidRequest("token_ids", token_ids, "at least one token")
+        if length >= context:
+            allowed = f"at most {context - 1} tokens, so that one fits into the context of {context}"
+            raise InvalidRequest("token_ids", _Tokens(length), allowed)
+        longest = self.info.max_prompt_tokens
+        if longest is not None and length > longest:
+            allowed = f"at most {longest} tokens in one step (--max-num-tokens, no chunked prefill)"
+            raise InvalidRequest("token_ids", _Tokens(length), allowed)
+        if max(token_ids) >= self.info.vocab_size:
+            where = next(i for i, token in enumerate(token_ids) if token >= self.info.vocab_size)
+            raise InvalidRequest(f"token_ids[{where}]", token_ids[where], self._id_range())
+
+    def _choices(self, options: SamplingOptions) -> int:
+        n = 1 if options.n is None else options.n
+        most = min(self.capabilities.max_n, self.capacity)
+        if not 1 <= n <= most:
+            raise InvalidRequest("sampling_options.n", n, f"1 to {most} with engine {self.engine!r}")
+        if options.best_of is not None and options.best_of != n:
+            raise InvalidRequest("sampling_options.best_of", options.best_of, f"the value of n ({n}), or nothing")
+        return n
+
+    def _sampling(self, options: SamplingOptions) -> Sampling:
+        sampling = Sampling(
+            temperature=_temperature(options),
+            top_k=_top_k(options.top_k),
+            top_p=_ranged("top_p", options.top_p, 1.0, above=0.0, most=1.0),
+            min_p=_ranged("min_p", options.min_p, 0.0, least=0.0, most=1.0),
+            repetition_penalty=_ranged("repetition_penalty", options.repetition_penalty, 1.0, above=0.0),
+            presence_penalty=_ranged("presence_penalty", options.presence_penalty, 0.0, *_PENALTY),
+            frequency_penalty=_ranged("frequency_penalty", options.frequency_penalty, 0.0, *_PENALTY),
+            seed=self.new_seed() if options.seed is None else options.seed & _SEED_MASK,
+        )
+        self._refuse_disobeyed(sampling)
+        return sampling
+
+    def _refuse_disobeyed(self, sampling: Sampling) -> None:
+        """An option that is not neutral and that the engine does not know would be a silent lie."""
+        for name in Sampling.__struct_fields__:
+            value = getattr(sampling, name)
+            if name != "seed" and name not in self.capabilities.sampling and value != getattr(_NEUTRAL, name):
+                allowed = f"{getattr(_NEUTRAL, name)} only; engine {self.engine!r} does not support it"
+                raise InvalidRequest(f"sampling_options.{name}", value, allowed)
+
+    def _stop_rules(self, request: GenerateRequest) -> StopRules:
+        """Completed and clamped: the answer ends at the end of the context at the latest.
+
+        ``min_tokens`` is clamped to ``max_tokens``: a request that was moved here arrives with
+        the second reduced and the first not, and refusing it would lose it.
+        """
+        stop = request.stop_conditions
+        room = self.info.context_length - len(request.token_ids)
+        max_tokens = room if stop.max_tokens is None else min(stop.max_tokens, room)
+        asked = frozenset(stop.stop_token_ids or ()) | frozenset(stop.stop_token_ids_visible or ())
+        for token in asked:
+            if token >= self.info.vocab_size:
+                raise InvalidRequest("stop_conditions.stop_token_ids", token, self._id_range())
+        ends = frozenset(request.eos_token_ids or ()) | frozenset(stop.stop_token_ids_hidden or ())
+        return StopRules(
+            max_tokens=max_tokens,
+            min_tokens=min(stop.min_tokens or 0, max_tokens),
+            eos_token_ids=frozenset() if stop.ignore_eos else ends - asked,
+            stop_token_ids=asked,
+        )
+
+    def _output(self, request: GenerateRequest) -> Output:
+        output = request.output_options
+        most = self.capabilities.max_logprobs
+        if output.logprobs is not None and (most is None or not 0 <= output.logprobs <= most):
+            allowed = f"nothing; engine {self.engine!r} gives no logprobs" if most is None else f"0 to {most}"
+            raise InvalidRequest("output_options.logprobs", output.logprobs, allowed)
+        if output.prompt_logprobs is not None and not self.capabilities.has_prompt_logprobs:
+            allowed = f"nothing; engine {self.engine!r} gives no prompt logprobs"
+            raise InvalidRequest("output_options.prompt_logprobs", output.prompt_logprobs, allowed)
+        return Output(logprobs=output.logprobs, prompt_logprobs=output.prompt_logprobs)
+
+    def _id_range(self) -> str:
+        return f"token ids from 0 to {self.info.vocab_size - 1}"
+
+
+_NEUTRAL = Sampling()
+
+
+class _Tokens(int):
+    """A length that reads as one in an error text; prompts are never shown."""
+
+    def __repr__(self) -> str:
+        return f"a prompt of {int(self)} tokens"
+
+
+def _temperature(options: SamplingOptions) -> float:
+    """Greedy unless the request says otherwise: TensorRT-LLM's rule, kept for every engine.
+
+    A request that limits the candidates (top_k, top_p, min_p) but names no temperature wants
+    sampling at 1.0; one that names nothing gets the most likely tokens.
+    """
+    if options.temperature is not None:
+        return _ranged("temperature", options.temperature, 0.0, least=0.0)
+    limits = (options.top_k, options.top_p, options.min_p)
+    return 0.0 if all(limit is None for limit in limits) else 1.0
+
+
+def _top_k(value: int | None) -> int:
+    """-1 and 0 both mean no limit; the engine sees 0."""
+    if value is not None and value < -1:
+        raise InvalidRequest("sampling_options.top_k", value, "-1 or 0 for no limit, or a number above 0")
+    return max(0, value or 0)
+
+
+def _ranged(  # noqa: PLR0913 - one range, spelled out at each call
+    name: str,
+    value: float | None,
+    default: float,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+) -> float:
+    value = _finite(f"sampling_options.{name}", value, default)
+    if not (least <= value <= most and value > above):
+        low = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
+        high = f", at most {most:g}" if most < math.inf else ""
+        raise InvalidRequest(f"sampling_options.{name}", value, f"{low}{high}")
+    return value
+
+
+def _finite(field: str, value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    if not math.isfinite(value):
+        raise InvalidRequest(field, value, "a finite number")
+    return float(value)

@@ -1,0 +1,27 @@
+"""The bounds of the graph, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSettings:
+    """Set by the operator; checked by the service before the graph opens.
+
+    max_live: requests alive at once, waiting and running together.
+    chunk_tokens: most tokens in one chunk.
+    outbox_tokens: waiting tokens at which one request is held (engines that can pause).
+    outbox_total_tokens: sum of all outbox bounds, reserved at admission.
+    engine_queue: sequences submitted beyond the engine's batch, for engines with a queue of their own.
+    deadline_s: every request's time budget from its arrival; None means none.
+    stall_timeout_s: how long tokens may wait for their reader.
+    """
+
+    max_live: int = 1024
+    chunk_tokens: int = 32
+    outbox_tokens: int = 256
+    outbox_total_tokens: int = 4 * 1024 * 1024
+    engine_queue: int = 0
+    deadline_s: float | None = None
+    stall_timeout_s: float = 30.0

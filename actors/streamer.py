@@ -1,0 +1,76 @@
+"""Chunk streamer: what a step means for each request in it."""
+
+from __future__ import annotations
+
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from actors.ledger import Ledger
+from actors.mailbox import receive_all
+from actors.outbox import Terminal
+from actors.ticket import Ticket
+from protocols.errors import GenerationFailed
+from protocols.steps import Delta, EngineStep, FinishReason
+from protocols.telemetry import Outcome, Telemetry
+
+
+class ChunkStreamer:
+    """executor -> **streamer** -> outbox -> ``generate()``. Never waits for a reader."""
+
+    def __init__(
+        self, inbox: MemoryObjectReceiveStream[EngineStep], ledger: Ledger, telemetry: Telemetry
+    ) -> None:
+        self._inbox = inbox
+        self._ledger = ledger
+        self._telemetry = telemetry
+
+    async def run(self) -> None:
+        """Until the executor has closed its end."""
+        async with self._inbox:
+            async for step in receive_all(self._inbox):
+                self.on_step(step)
+
+    def on_step(self, step: EngineStep) -> None:
+        """Give every request its tokens, and those that ended their last word.
+
+        Requests that ended early (cancelled, timed out) are no longer in the ledger: what the
+        engine still says about them is nobody's.
+        """
+        tokens = 0
+        for delta in step.deltas:
+            ticket = self._ledger.find(delta.engine_id)
+            if ticket is None:
+                continue
+            if delta.token_ids:
+                if ticket.times.first_token_s is None:
+                    self._first_token(ticket, delta, step)
+                ticket.outbox.put(delta, step.ended_s)
+                tokens += len(delta.token_ids)
+            if delta.is_last:
+                self._end(ticket, delta)
+        self._telemetry.step_done(step, tokens)
+
+    def _first_token(self, ticket: Ticket, delta: Delta, step: EngineStep) -> None:
+        ticket.times.first_token_s = step.ended_s
+        ticket.cached_tokens = delta.cached_tokens
+
+    def _end(self, ticket: Ticket, delta: Delta) -> None:
+        """The last word of the whole request: on the wire, the reason of its last choice.
+
+        An engine that cancels what nobody asked to cancel has failed.
+        """
+        if delta.error is not None:
+            self._fail(ticket, delta.error)
+        elif delta.finish_reason is FinishReason.CANCELLED:
+            self._fail(ticket, "the engine cancelled the request by itself")
+        else:
+            terminal = Terminal(
+                finish_reason=delta.finish_reason,
+                index=delta.index,
+                stop_reason=delta.stop_reason,
+                prompt_tokens=ticket.prompt_tokens,
+                cached_tokens=ticket.cached_tokens,
+            )
+            self._ledger.end(ticket, Outcome.COMPLETED, terminal)
+
+    def _fail(self, ticket: Ticket, text: str) -> None:
+        self._ledger.end(ticket, Outcome.FAILED, Terminal(error=GenerationFailed(text)))

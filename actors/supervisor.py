@@ -1,0 +1,90 @@
+"""Supervisor: holds the graph open in one task, for callers that come and go in tasks of their own.
+
+The framework calls ``start()`` and ``cleanup()`` from different tasks, and a task group must be
+left by the task that entered it. This file may import asyncio for that reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FutureWakeup:
+    """The cheap form of `actors.wakeup.Wakeup`: one bare future per wait (asyncio only)."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the reader if it sleeps."""
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self) -> None:
+        """Sleep until `set`."""
+        self._future = asyncio.get_running_loop().create_future()
+        try:
+            await self._future
+        finally:
+            self._future = None
+
+
+class Supervisor(Generic[T]):
+    """Owns an ``async with``. ``failure`` keeps what broke it, in its start or later."""
+
+    def __init__(self, open_it: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._open_it = open_it
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.failure: BaseException | None = None
+
+    async def start(self) -> T:
+        """Open it. Raises what opening raised; RuntimeError on a second call.
+
+        A cancelled call leaves the supervisor running until `stop`, which the framework owes us.
+        """
+        if self._task is not None:
+            raise RuntimeError("start() was already called")
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[T] = loop.create_future()
+        # An empty context keeps spans and variables of the starting task out of the actors.
+        self._task = loop.create_task(self._hold_open(ready), name="supervisor", context=contextvars.Context())
+        await asyncio.wait({ready})
+        return ready.result()
+
+    async def stop(self) -> None:
+        """Close it and wait. Any task, any number of times, also before or after a failed start."""
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def interrupt(self) -> None:
+        """Give up an opening that is still under way; `stop` then does not wait for it to finish."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    async def _hold_open(self, ready: asyncio.Future[T]) -> None:
+        try:
+            async with self._open_it() as opened:
+                ready.set_result(opened)
+                await self._stop.wait()
+        except BaseException as exc:
+            self._note(exc, ready)
+            if not isinstance(exc, Exception):
+                raise
+
+    def _note(self, exc: BaseException, ready: asyncio.Future[T]) -> None:
+        self.failure = exc
+        if not ready.done():
+            ready.set_exception(exc if isinstance(exc, Exception) else RuntimeError(f"start was ended: {exc!r}"))
+            # Seen, even if start() was cancelled and nobody will fetch it.
+            ready.exception()

@@ -1,0 +1,76 @@
+"""One request, as the graph knows it.
+
+A ticket is the shared record; each field says who writes it. It is touched from the event loop
+only. Whoever wants to end a request asks the ledger, which writes the outcome exactly once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.outbox import Outbox
+from protocols.caller import Caller
+from protocols.errors import InternalError
+from protocols.steps import EngineId
+from protocols.telemetry import CancelReason, Outcome, Phase
+
+_NEXT: dict[Phase, frozenset[Phase]] = {
+    Phase.RESOLVING: frozenset({Phase.WAITING, Phase.FINISHED}),
+    Phase.WAITING: frozenset({Phase.PREFILL, Phase.FINISHED}),
+    Phase.PREFILL: frozenset({Phase.DECODE, Phase.FINISHED}),
+    Phase.DECODE: frozenset({Phase.FINISHED}),
+    Phase.FINISHED: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class Times:
+    """Monotonic seconds, each written by the actor that ends the hop before it."""
+
+    arrived_s: float
+    admitted_s: float | None = None  # intake
+    resolved_s: float | None = None  # resolver
+    submitted_s: float | None = None  # executor
+    first_token_s: float | None = None  # streamer
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """See the module's text. ``eq=False``: a ticket is itself, not its contents."""
+
+    engine_id: EngineId
+    caller: Caller
+    outbox: Outbox
+    times: Times
+    # intake
+    is_admitted: bool = False
+    is_probe: bool = False
+    has_stop_strings: bool = False
+    prompt_tokens: int = 0
+    reserved_tokens: int = 0
+    deadline_s: float | None = None
+    budget_s: float | None = None
+    # resolver
+    n: int = 1
+    is_movable: bool = True
+    # executor
+    execute_context: object = None
+    is_flow_posted: bool = False
+    # streamer
+    cached_tokens: int = 0
+    # monitor; first writer wins, read by all
+    cancel_reason: CancelReason | None = None
+    # ledger
+    outcome: Outcome | None = None
+    phase: Phase = field(default=Phase.RESOLVING)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the outcome is written: nothing more is owed beyond what waits in the outbox."""
+        return self.outcome is not None
+
+    def advance(self, to: Phase) -> None:
+        """Move on. Raises InternalError where the table has no such way."""
+        if to not in _NEXT[self.phase]:
+            raise InternalError(f"request {self.engine_id}: {self.phase.value} -> {to.value}")
+        self.phase = to
