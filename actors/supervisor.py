@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class FutureWakeup:
@@ -66,6 +67,18 @@ class Supervisor(Generic[T]):
         self._stop.set()
         if self._task is not None:
             await asyncio.wait({self._task})
+
+    async def while_open(self, work: Coroutine[Any, Any, R]) -> R | None:
+        """Do something with what is open; None when it broke or closed before that was done."""
+        if self._task is None or self._task.done():
+            work.close()
+            return None
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait({task, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
 
     def interrupt(self) -> None:
         """Give up an opening that is still under way; `stop` then does not wait for it to finish."""

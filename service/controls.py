@@ -1,0 +1,111 @@
+"""Control routes of a running worker: drain, resume, status, trace.
+
+They are POSTs to ``/engine/control/<name>`` of the framework's system server. Beyond loopback the
+body must carry the operator's token; without one they are off there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from typing import TYPE_CHECKING, Any
+
+from actors.drain import DrainLadder
+from protocols.errors import InvalidRequest
+from protocols.telemetry import WorkerState
+from service.plan import ServingPlan
+from service.translation import to_framework
+
+if TYPE_CHECKING:
+    from service.engine import ActorEngine
+
+_NAMES = ("drain", "resume", "status", "trace")
+
+
+class Controls:
+    """Answers are plain dictionaries; errors are the framework's InvalidArgument."""
+
+    def __init__(self, worker: ActorEngine, plan: ServingPlan) -> None:
+        self._worker = worker
+        self._plan = plan
+        self.endpoint: Any = None
+
+    def names(self) -> set[str]:
+        """Routes to register. Beyond loopback and without a token, only the harmless one."""
+        if self._plan.is_loopback or self._plan.control_token is not None:
+            return set(_NAMES)
+        return {"status"}
+
+    async def handle(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One call of one route."""
+        if not isinstance(body, dict):
+            raise to_framework(InvalidRequest("body", type(body).__name__, "a JSON object"))
+        if name == "status":
+            return self.status()
+        self._check_token(body)
+        match name:
+            case "drain":
+                return await self._drain(body)
+            case "resume":
+                return await self._resume()
+            case "trace":
+                return self._trace(body)
+            case _:
+                raise to_framework(InvalidRequest("control", name, ", ".join(_NAMES)))
+
+    def status(self) -> dict[str, Any]:
+        """Where the worker is. ``safe_to_delete`` is true only when nobody would lose anything."""
+        graph = self._worker.graph
+        if graph is None:
+            return {"state": WorkerState.STARTING.value, "live": 0, "in_flight": 0, "safe_to_delete": False}
+        is_drained = graph.drain.state is WorkerState.DRAINED
+        return {
+            "state": WorkerState.FAILED.value if self._worker.death.is_dead else graph.drain.state.value,
+            "live": graph.ledger.live_count,
+            "waiting": graph.executor.waiting_requests,
+            "in_flight": graph.executor.running_sequences,
+            "readers": self._worker.open_readers,
+            "safe_to_delete": is_drained and graph.executor.is_idle and self._worker.open_readers == 0,
+            "outcomes": {outcome.value: count for outcome, count in graph.ledger.outcomes.items()},
+            "started": graph.ledger.started,
+        }
+
+    async def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Leave discovery, close admission, wait. The worker stays up; `resume` brings it back."""
+        if self.endpoint is not None:
+            await self.endpoint.unregister_endpoint_instance()
+        report = await self._worker.drain(self._ladder(body))
+        ended = {} if report is None else {"interrupted": report.interrupted, "seconds": report.seconds}
+        return {**self.status(), **ended}
+
+    async def _resume(self) -> dict[str, Any]:
+        graph = self._worker.graph
+        if graph is None or not graph.drain.resume():
+            raise to_framework(InvalidRequest("resume", "while draining", "a worker that is drained or serving"))
+        if self.endpoint is not None:
+            await self.endpoint.register_endpoint_instance()
+        return self.status()
+
+    def _trace(self, body: dict[str, Any]) -> dict[str, Any]:
+        stories = self._worker.recorder.stories
+        which = body.get("which", "last")
+        found = stories.select(which)
+        return {"stories": [stories.as_dict(story) for story in found]}
+
+    def _ladder(self, body: dict[str, Any]) -> DrainLadder | None:
+        """The operator's own budget in seconds, if the body has one."""
+        timeout_s = body.get("timeout_s")
+        if timeout_s is None:
+            return None
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s <= 86_400:
+            raise to_framework(InvalidRequest("timeout_s", timeout_s, "seconds from 0 to 86400"))
+        now_s = time.monotonic()
+        return DrainLadder(started_s=now_s, move_at_s=now_s + 0.7 * timeout_s, end_at_s=now_s + timeout_s)
+
+    def _check_token(self, body: dict[str, Any]) -> None:
+        wanted = self._plan.control_token
+        if wanted is None:
+            return
+        given = body.get("token")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise to_framework(InvalidRequest("token", "a wrong or missing token", "the value of DYN_ACTOR_CONTROL_TOKEN"))

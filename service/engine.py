@@ -1,0 +1,238 @@
+"""The facade: the framework's unified-backend contract, forwarded into the graph.
+
+Every call arrives in an asyncio task of its own, and so does every step of ``generate()``. So
+nothing here is held across a ``yield``, no task group is opened here, and what must outlive a call
+lives in the graph, which the supervisor holds open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from dynamo._core import Context
+from dynamo._core.backend import EngineMetrics
+from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, WorkerConfig
+from dynamo.common.backend.engine import GenerateChunk, GenerateRequest
+from dynamo.common.backend.health_check import build_health_check_payload
+from dynamo.common.backend.metrics import register_engine_registry
+from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
+
+from actors.drain import DrainLadder, DrainReport
+from actors.graph import Graph, Surroundings, open_graph
+from actors.supervisor import FutureWakeup, Supervisor
+from actors.ticket import Ticket
+from protocols.engine import Engine, EngineInfo
+from protocols.errors import ServiceError
+from service.controls import Controls
+from service.death import DeathPath
+from service.framework import installed_fields
+from service.plan import ServingPlan
+from service.readers import Readers
+from service.stopping import StopSignals
+from service.telemetry.recorder import Recorder
+from service.translation import ContextCaller, to_framework
+
+# After the last generator has closed, its last bytes are still on their way through the
+# framework's runtime; measured: gone within 0.1 s.
+_FLUSH_S = 0.2
+
+
+class ActorEngine(LLMEngine):
+    """One worker's engine, as the framework drives it."""
+
+    def __init__(self, plan: ServingPlan, engine: Engine, recorder: Recorder, signals: StopSignals) -> None:
+        self._plan = plan
+        self._signals = signals
+        self._recorder = recorder
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._graph: Graph | None = None
+        self._readers: Readers | None = None
+        self._supervisor: Supervisor[Graph] | None = None
+        self._engine = engine
+        self.death = DeathPath(signals)
+        self._controls = Controls(self, plan)
+
+    @classmethod
+    async def from_args(cls, argv: list[str] | None = None) -> tuple[ActorEngine, WorkerConfig]:
+        """Build from a command line; starts nothing. Raises SystemExit as the console script does."""
+        from service.assembly import assemble  # noqa: PLC0415 - assembly builds this class
+
+        engine = assemble(argv, StopSignals())
+        return engine, engine.worker_config
+
+    @property
+    def worker_config(self) -> WorkerConfig:
+        """What the framework registers this worker as."""
+        return self._plan.worker_config
+
+    @property
+    def graph(self) -> Graph | None:
+        """The open graph; None before ``start()`` has returned."""
+        return self._graph
+
+    @property
+    def open_readers(self) -> int:
+        """Generators that are still being read."""
+        return 0 if self._readers is None else len(self._readers)
+
+    @property
+    def recorder(self) -> Recorder:
+        """Who listens to the graph."""
+        return self._recorder
+
+    async def start(self, worker_id: int) -> EngineConfig:
+        """Open the graph. Raises what the engine's start raised; a signal meanwhile ends it."""
+        del worker_id
+        self._loop = asyncio.get_running_loop()
+        self._readers = Readers()
+        self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
+        self._signals.listen(self._on_signal_anywhere)
+        if self._signals.is_asked:
+            self._supervisor.interrupt()
+        self._graph = await self._supervisor.start()
+        self._recorder.watch(self._graph)
+        return _engine_config(self._plan, self._graph.info)
+
+    async def generate(
+        self, request: GenerateRequest, context: Context
+    ) -> AsyncGenerator[GenerateChunk, None]:
+        """Read one request's outbox until its last word. Raises the framework's typed errors only."""
+        graph, readers, loop = self._graph, self._readers, self._loop
+        if graph is None or readers is None or loop is None:
+            raise FrameworkEngineShutdown("this worker is not serving")
+        ticket = graph.submit(ContextCaller(context), request)
+        readers.opened(ticket)
+        try:
+            outbox = ticket.outbox
+            while not outbox.is_drained:
+                if context.is_stopped() and outbox.terminal is None:
+                    graph.reader_gone(ticket)
+                    await outbox.wait_terminal()
+                yield await outbox.take()  # type: ignore[misc] # our chunk names more keys than theirs
+        except ServiceError as exc:
+            raise to_framework(exc) from exc
+        finally:
+            # Perhaps in a garbage collector, on a foreign thread, without a loop: one plain call.
+            self._tell_loop(self._on_reader_closed, ticket)
+
+    async def abort(self, context: Context) -> None:
+        """The client has left, or the frontend has seen enough."""
+        if self._graph is not None:
+            await self._graph.cancel_context(context.id())
+
+    async def drain(self, ladder: DrainLadder | None = None) -> DrainReport | None:
+        """Close admission and wait until nobody is live; None when the graph broke meanwhile.
+
+        Used by ``cleanup()`` and by the control route. Any task, also several at once.
+        """
+        if self._graph is None or self._supervisor is None:
+            return None
+        return await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
+
+    def ladder_from_now(self) -> DrainLadder:
+        """The budgets, counted from the first signal, or from now when there was none."""
+        now_s = time.monotonic()
+        started_s = self._signals.first_s or now_s
+        if self._signals.is_forced:
+            return DrainLadder(started_s=started_s, move_at_s=now_s, end_at_s=now_s)
+        budgets = self._plan.budgets
+        return DrainLadder(
+            started_s=started_s,
+            move_at_s=started_s + budgets.move_at_s,
+            end_at_s=started_s + budgets.drain_until_s,
+        )
+
+    async def is_quiescent(self) -> bool | None:
+        """Whether nothing is live and the engine holds nothing of ours. None: not started."""
+        graph = self._graph
+        return None if graph is None else graph.ledger.is_empty and graph.executor.is_idle
+
+    async def cleanup(self) -> None:
+        """Drain, wait for every generator, stop the engine. Idempotent; also after a failed start."""
+        if self._supervisor is None:
+            return
+        await self.drain()
+        if self._readers is not None:
+            await self._readers.wait_closed(self._return_by_s())
+            await asyncio.sleep(_FLUSH_S)
+        await self._supervisor.stop()
+        self._supervisor = None
+        self._recorder.shutdown()
+
+    async def health_check_payload(self) -> dict[str, Any] | None:
+        """One greedy token after the model's first token id: real work, counted nowhere."""
+        if self._graph is None:
+            return None
+        return build_health_check_payload(self._graph.info.bos_token_id)
+
+    async def register_prometheus(self, metrics: EngineMetrics) -> None:
+        """Put our registry behind the framework's one ``/metrics``."""
+        register_engine_registry(metrics, self._recorder.registry, prefix_filters=["dynamo_actor_"])
+
+    async def on_endpoint_ready(self, endpoint: Any) -> None:
+        """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""
+        self._controls.endpoint = endpoint
+        self.death.endpoint = endpoint
+
+    def supported_controls(self) -> set[str]:
+        """Called in a thread without a loop."""
+        return self._controls.names()
+
+    async def engine_control(self, control: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A control route of the system server."""
+        return await self._controls.handle(control, body)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            engine=self._engine,
+            telemetry=self._recorder,
+            clock=time.monotonic,
+            on_crash=self.death.on_crash,
+            new_wakeup=FutureWakeup,
+        )
+
+    def _return_by_s(self) -> float:
+        started_s = self._signals.first_s or time.monotonic()
+        return started_s + self._plan.budgets.return_by_s
+
+    def _on_signal_anywhere(self, count: int) -> None:
+        self._tell_loop(self._on_signal, count)
+
+    def _on_signal(self, count: int) -> None:
+        if self._graph is None and self._supervisor is not None:
+            self._supervisor.interrupt()
+        elif self._graph is not None and count > 1:
+            self._graph.drain.begin(self.ladder_from_now())
+
+    def _on_reader_closed(self, ticket: Ticket) -> None:
+        if self._readers is not None and self._graph is not None:
+            self._readers.closed(ticket)
+            self._graph.reader_gone(ticket)
+
+    def _tell_loop(self, callback: Any, argument: Any) -> None:
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(callback, argument)
+        except RuntimeError:
+            # The loop is closed: cleanup has ended every request already.
+            return
+
+
+def _engine_config(plan: ServingPlan, info: EngineInfo) -> EngineConfig:
+    facts = {
+        "context_length": info.context_length,
+        "kv_cache_block_size": info.block_tokens,
+        "total_kv_blocks": info.total_blocks,
+        "max_num_seqs": info.max_num_seqs,
+        "max_num_batched_tokens": info.max_num_batched_tokens,
+        "data_parallel_size": info.data_parallel_size,
+    }
+    known = installed_fields(LlmRegistration)
+    return EngineConfig(
+        model=plan.model_path,
+        served_model_name=plan.served_model_name,
+        llm=LlmRegistration(**{name: value for name, value in facts.items() if name in known}),
+    )

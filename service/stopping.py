@@ -1,0 +1,62 @@
+"""Signals: noticed before anything else is installed, and never lost to anything later.
+
+The framework has handlers of its own, which chain to ours. Ours note the time (every budget counts
+from it) and how often the operator asked; once the framework's loop has returned both signals are
+ignored, so that a late one cannot turn a clean exit into a death by signal.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """How the operator's wish to stop reaches the rest. One per process; main thread only.
+
+    first_s: monotonic time of the first signal, None before it. count: signals so far.
+    """
+
+    def __init__(self) -> None:
+        self.first_s: float | None = None
+        self.count = 0
+        self._listeners: list[Callable[[int], None]] = []
+
+    def install(self) -> None:
+        """Take over SIGTERM and SIGINT. Call before the first import that takes time."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Call this with the count at every signal, in the main thread, between two instructions."""
+        self._listeners.append(listener)
+
+    def ignore_from_now(self) -> None:
+        """The exit code is decided: nothing may change it."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody asked us to stop."""
+        return self.count > 0
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether somebody asked twice: no more waiting."""
+        return self.count > 1
+
+    def note(self) -> None:
+        """A stop was asked for by other means (our own death path)."""
+        self.count += 1
+        if self.first_s is None:
+            self.first_s = time.monotonic()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.note()
+        for listener in self._listeners:
+            listener(self.count)

@@ -1,0 +1,68 @@
+"""The facade's border: the framework's context as a caller, our errors as the framework's.
+
+What a client sees of each error is measured and listed in docs/limits.md. Nothing that is not one
+of these five leaves the facade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dynamo._core import Context
+from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
+from dynamo.llm.exceptions import HttpError, InvalidArgument, Unknown
+
+from protocols.errors import (
+    DeadlineExceeded,
+    EngineShutdown,
+    GenerationFailed,
+    InvalidRequest,
+    Overloaded,
+    ReaderStalled,
+    ServiceError,
+)
+
+_TOO_MANY_REQUESTS = 429
+_GATEWAY_TIMEOUT = 504
+
+
+class ContextCaller:
+    """One framework context, read as `protocols.caller.Caller`.
+
+    Id and trace headers are read once, at the start: both are asked for after the framework may
+    have dropped the context.
+    """
+
+    __slots__ = ("_context", "context_id", "is_stopped", "trace_headers")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.context_id: str = context.id()
+        self.is_stopped = context.is_stopped
+        self.trace_headers: Mapping[str, str] | None = context.trace_headers()
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The client's ``x-dynamo-meta-*`` headers."""
+        return self._context.metadata  # type: ignore[no-any-return]
+
+
+def to_framework(error: ServiceError) -> Exception:
+    """The framework's exception for one of ours.
+
+    EngineShutdown takes the instance out of routing for some seconds and lets a frontend move the
+    request, so it is never used for one request's fault.
+    """
+    match error:
+        case InvalidRequest():
+            return InvalidArgument(str(error))
+        case Overloaded():
+            return HttpError(_TOO_MANY_REQUESTS, str(error))
+        case DeadlineExceeded():
+            return HttpError(_GATEWAY_TIMEOUT, str(error))
+        case EngineShutdown():
+            return FrameworkEngineShutdown(str(error))
+        case GenerationFailed() | ReaderStalled():
+            return Unknown(str(error))
+        case _:
+            return Unknown("internal error of the worker")
