@@ -1,0 +1,53 @@
+# make setup    the virtual environment .venv, from the lock files (nothing is installed elsewhere)
+# make demo     a frontend and a worker on this machine, one question, one answer
+# make serve    the same, and stays up
+# make test     all tests          make check   format, lint, types, rooms
+# make bench    the benchmarks     make tools   servers the tests use, into .tools (no root needed)
+# make lock     new lock files     make clean   remove what the targets above made, except .venv and .tools
+
+PYTHON ?= python3
+BIN := .venv/bin
+# for example: make test ARGS="-m 'not e2e' -x"
+ARGS ?=
+CHECKED := actors protocols service tests tools
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check bench tools lock clean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+setup:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "setup: $$($(PYTHON) --version 2>&1) is not usable, Python 3.11 or newer is needed: make setup PYTHON=python3.12" >&2; \
+	  exit 2; }
+	@$(PYTHON) tools/setup_venv.py
+
+demo: setup
+	@$(BIN)/dynamo-actor-worker demo $(ARGS)
+
+serve: setup
+	@$(BIN)/dynamo-actor-worker demo --stay $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/python -m tools.rooms
+
+bench: setup
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+tools:
+	@bash tools/fetch_tools.sh
+
+lock: setup
+	@$(BIN)/python tools/lock.py $(ARGS)
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +

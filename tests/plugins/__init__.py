@@ -1,0 +1,1 @@
+"""pytest plugins of this repository, loaded by name from pyproject.toml."""

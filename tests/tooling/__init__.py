@@ -1,0 +1,1 @@
+"""About the repository itself: wheel, lock files, room checks, plugins."""

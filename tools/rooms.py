@@ -1,0 +1,123 @@
+"""Check that every module imports only what its room may: ``python -m tools.rooms``.
+
+An allow-list, so a new dependency is a visible change of the table below; import-linter and ruff's TID251 say
+what is forbidden, never "nothing else". Imports under ``TYPE_CHECKING`` and ``import_module("name")`` count.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+# Ways to run or reach something beside the event loop, and the process's own surroundings.
+CONCURRENCY = frozenset({"asyncio", "threading", "concurrent", "multiprocessing", "queue", "selectors"})
+SURROUNDINGS = frozenset(
+    {"argparse", "subprocess", "socket", "signal", "os.environ", "os.getenv", "os.putenv"}
+)
+TORCH_STACK = frozenset(
+    {"accelerate", "llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the modules under `path` may import; the room with the longest matching path decides."""
+
+    path: str
+    packages: frozenset[str]
+    """Top-level packages besides the standard library."""
+    banned: frozenset[str] = frozenset()
+    """Standard library modules and attributes that are not for this room."""
+
+
+ROOMS = (
+    Room("protocols", frozenset({"msgspec", "protocols"}), CONCURRENCY | SURROUNDINGS),
+    Room("actors", frozenset({"anyio", "protocols", "actors"}), CONCURRENCY | SURROUNDINGS),
+    Room(
+        "actors/supervisor.py",
+        frozenset({"anyio", "protocols", "actors"}),
+        CONCURRENCY - {"asyncio"} | SURROUNDINGS,
+    ),
+    Room("actors/engines", frozenset({"anyio", "protocols", "actors", "llguidance"}), SURROUNDINGS),
+    Room("actors/engines/torch", frozenset({"anyio", "protocols", "actors"}) | TORCH_STACK, SURROUNDINGS),
+    Room(
+        "actors/engines/trtllm",
+        frozenset({"anyio", "protocols", "actors", "llguidance", "tensorrt_llm", "torch", "transformers"}),
+        SURROUNDINGS,
+    ),
+    Room(
+        "service",
+        frozenset({"actors", "protocols", "service", "dynamo"})
+        | frozenset(
+            {"anyio", "msgspec", "opentelemetry", "prometheus_client", "rich", "structlog", "uvloop", "yaml"}
+        ),
+    ),
+    Room(
+        "service/models",
+        frozenset({"service", "rich", "gguf", "huggingface_hub"}) | TORCH_STACK,
+    ),
+)
+
+
+def room_of(module: PurePosixPath) -> Room | None:
+    """Return the room of a file given relative to the repository, None outside of all rooms."""
+    rooms = [room for room in ROOMS if module.is_relative_to(room.path)]
+    return max(rooms, key=lambda room: len(room.path), default=None)
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) for everything the module imports or reads from ``os``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+            case ast.ImportFrom(level=level) if level > 0:
+                yield node.lineno, "." * level
+            case ast.Attribute(value=ast.Name(id="os"), attr=attribute):
+                yield node.lineno, f"os.{attribute}"
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+            case _:
+                pass
+
+
+def is_allowed(name: str, room: Room) -> bool:
+    """Say whether a module of `room` may use the dotted `name`."""
+    package = name.partition(".")[0]
+    if package in sys.stdlib_module_names:
+        return not any(name == ban or name.startswith(f"{ban}.") for ban in room.banned)
+    return package in room.packages
+
+
+def check_tree(root: Path) -> list[str]:
+    """Return one line for each import that leaves its room, in the order of the files."""
+    findings: list[str] = []
+    for file in sorted(root.rglob("*.py")):
+        module = PurePosixPath(file.relative_to(root).as_posix())
+        room = room_of(module)
+        if room is None:
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+        findings += [
+            f"{module}:{line}: {name} is not for {room.path} (tools/rooms.py has the table)"
+            for line, name in imported_names(tree)
+            if not is_allowed(name, room)
+        ]
+    return findings
+
+
+def main() -> int:
+    """Check the repository this file is in; 1 when something is found."""
+    findings = check_tree(Path(__file__).resolve().parent.parent)
+    print("\n".join(findings) if findings else "rooms: every import stays in its room")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
