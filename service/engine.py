@@ -25,7 +25,7 @@ from actors.graph import Graph, Surroundings, open_graph
 from actors.supervisor import FutureWakeup, Supervisor
 from actors.ticket import Ticket
 from protocols.engine import Engine, EngineInfo
-from protocols.errors import ServiceError
+from protocols.errors import ServiceError, StartStopped
 from service.controls import Controls
 from service.death import DeathPath
 from service.framework import installed_fields
@@ -52,13 +52,14 @@ class ActorEngine(LLMEngine):
         self._readers: Readers | None = None
         self._supervisor: Supervisor[Graph] | None = None
         self._engine = engine
+        self._start_failure: BaseException | None = None
         self.death = DeathPath(signals)
         self._controls = Controls(self, plan)
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple[ActorEngine, WorkerConfig]:
         """Build from a command line; starts nothing. Raises SystemExit as the console script does."""
-        from service.assembly import assemble  # noqa: PLC0415 - assembly builds this class
+        from service.serving import assemble  # noqa: PLC0415 - serving builds this class
 
         engine = assemble(argv, StopSignals())
         return engine, engine.worker_config
@@ -67,6 +68,16 @@ class ActorEngine(LLMEngine):
     def worker_config(self) -> WorkerConfig:
         """What the framework registers this worker as."""
         return self._plan.worker_config
+
+    @property
+    def was_started(self) -> bool:
+        """Whether the framework got as far as calling ``start()``."""
+        return self._supervisor is not None or self._graph is not None
+
+    @property
+    def start_failure(self) -> BaseException | None:
+        """What ``start()`` raised, before the framework wrapped it."""
+        return self._start_failure
 
     @property
     def graph(self) -> Graph | None:
@@ -90,9 +101,13 @@ class ActorEngine(LLMEngine):
         self._readers = Readers()
         self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
         self._signals.listen(self._on_signal_anywhere)
-        if self._signals.is_asked:
-            self._supervisor.interrupt()
-        self._graph = await self._supervisor.start()
+        try:
+            if self._signals.is_asked:
+                raise StartStopped("a stop was asked for before the start")
+            self._graph = await self._supervisor.start()
+        except BaseException as exc:
+            self._start_failure = exc
+            raise
         self._recorder.watch(self._graph)
         return _engine_config(self._plan, self._graph.info)
 

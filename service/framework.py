@@ -1,7 +1,7 @@
 """The installed framework: which version, which fields, built from what it has.
 
 1.4.2 is pinned and tested; 1.4.2 up to 1.6.x is accepted. Dataclasses of the framework gained and
-lost fields in between, so we fill those that are there and say so when one we were asked to set is not.
+lost fields in between, so we fill those that are there; the options refuse what needs one that is not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from importlib import metadata
 from typing import Any
 
 from dynamo.common.backend.worker import WorkerConfig
+
+from service.options.framework import FrameworkFacts
 
 OLDEST = (1, 4, 2)
 BEYOND = (1, 7, 0)
@@ -39,11 +41,29 @@ def installed_fields(dataclass: type[Any]) -> frozenset[str]:
     return frozenset(field.name for field in fields(dataclass))
 
 
-def build_worker_config(wanted: dict[str, Any]) -> tuple[WorkerConfig, list[str]]:
-    """WorkerConfig from the fields this framework has; the names it does not have come back.
-
-    A field that is None or False counts as not asked for.
-    """
+def build_worker_config(wanted: dict[str, Any]) -> WorkerConfig:
+    """WorkerConfig from the fields that this framework has. The options refuse what it has not."""
     known = installed_fields(WorkerConfig)
-    missing = [name for name, value in wanted.items() if name not in known and value not in (None, False)]
-    return WorkerConfig(**{name: value for name, value in wanted.items() if name in known}), missing
+    return WorkerConfig(**{name: value for name, value in wanted.items() if name in known})
+
+
+def framework_facts() -> FrameworkFacts:
+    """What the options need to know. Parser names are asked for only when somebody names a parser."""
+    return FrameworkFacts(
+        version=installed_version(),
+        worker_config_fields=installed_fields(WorkerConfig),
+        tool_parsers=_tool_parsers,
+        reasoning_parsers=_reasoning_parsers,
+    )
+
+
+def _tool_parsers() -> list[str]:
+    from dynamo._core import get_tool_parser_names  # noqa: PLC0415 - asked for rarely
+
+    return list(get_tool_parser_names())
+
+
+def _reasoning_parsers() -> list[str]:
+    from dynamo._core import get_reasoning_parser_names  # noqa: PLC0415 - asked for rarely
+
+    return list(get_reasoning_parser_names())

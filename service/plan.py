@@ -7,27 +7,19 @@ from dataclasses import dataclass
 from dynamo.common.backend.worker import WorkerConfig
 
 from actors.settings import GraphSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopBudgets:
-    """Seconds after the signal; see docs/operations.md for the ladder they make.
-
-    move_at_s: requests that a frontend can continue elsewhere are handed over.
-    drain_until_s: the others are interrupted. return_by_s: ``cleanup()`` has returned.
-    """
-
-    move_at_s: float
-    drain_until_s: float
-    return_by_s: float
+from service.options.budgets import DrainBudgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
-    """Made from the operator's settings by `service.assembly`, before the framework runs."""
+    """Made from the operator's settings by `service.assembly`, before the framework runs.
+
+    model_path: the folder whose tokenizer and template the frontend gets.
+    is_loopback: whether control routes can be reached from this machine only.
+    """
 
     graph: GraphSettings
-    budgets: StopBudgets
+    budgets: DrainBudgets
     worker_config: WorkerConfig
     model_path: str
     served_model_name: str

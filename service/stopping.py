@@ -25,11 +25,20 @@ class StopSignals:
         self.first_s: float | None = None
         self.count = 0
         self._listeners: list[Callable[[int], None]] = []
+        self._exit_code: int | None = None
 
     def install(self) -> None:
         """Take over SIGTERM and SIGINT. Call before the first import that takes time."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+
+    def exit_at_once_with(self, code: int) -> None:
+        """Until the framework runs nothing can be lost: a signal ends the process, with this code."""
+        self._exit_code = code
+
+    def leave_it_to_the_framework(self) -> None:
+        """From now on a signal is noted and told to listeners; the framework shuts the worker down."""
+        self._exit_code = None
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call this with the count at every signal, in the main thread, between two instructions."""
@@ -58,5 +67,7 @@ class StopSignals:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.note()
+        if self._exit_code is not None:
+            raise SystemExit(self._exit_code)
         for listener in self._listeners:
             listener(self.count)

@@ -1,0 +1,1 @@
+"""The daemon: console script, configuration, the LLMEngine facade, telemetry, signals."""

@@ -1,0 +1,105 @@
+"""From settings to a worker: the one place that knows every part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamo.common.backend.worker import WorkerConfig
+
+from protocols.engine import Engine
+from service.engine import ActorEngine
+from service.framework import build_worker_config, installed_fields, installed_version
+from service.models import ResolvedModel
+from service.options.settings import Settings
+from service.plan import ServingPlan
+from service.stopping import StopSignals
+from service.telemetry.recorder import RecorderSettings, build_recorder
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def build_worker(
+    settings: Settings, engine_name: str, model: ResolvedModel, signals: StopSignals
+) -> ActorEngine:
+    """Everything put together, nothing started."""
+    engine = build_engine(settings, engine_name, model)
+    served_name = settings.model.served_model_name or model.served_name
+    token = settings.control_token
+    plan = ServingPlan(
+        graph=settings.graph,
+        budgets=settings.drain,
+        worker_config=worker_config(settings, model, served_name),
+        model_path=str(model.path),
+        served_model_name=served_name,
+        control_token=None if token is None else token.reveal(),
+        is_loopback=settings.runtime.system_host in _LOOPBACK,
+    )
+    recorder = build_recorder(RecorderSettings(engine=engine.name, framework_version=installed_version()))
+    return ActorEngine(plan, engine, recorder, signals)
+
+
+def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
+    """The driver of ``--engine``; its library is imported only when it was chosen."""
+    if name == "synthetic":
+        from actors.engines.synthetic import SyntheticConfig, SyntheticEngine  # noqa: PLC0415
+
+        return SyntheticEngine(
+            SyntheticConfig(
+                model=str(model.path),
+                context_length=settings.model.max_seq_len or SyntheticConfig.context_length,
+                max_num_seqs=settings.engine.max_num_seqs,
+                step_ms=settings.synthetic.step_s * 1000,
+            )
+        )
+    from actors.engines.torch import TorchConfig, TorchEngine  # noqa: PLC0415
+
+    torch = settings.torch
+    return TorchEngine(
+        TorchConfig(
+            model_path=model.path,
+            device=torch.device,
+            dtype=torch.dtype,
+            threads=torch.threads,
+            memory_gb=torch.memory_gb,
+            max_num_seqs=settings.engine.max_num_seqs,
+            step_tokens=settings.engine.step_tokens,
+            max_seq_len=settings.model.max_seq_len,
+            kv_block_tokens=settings.model.kv_block_tokens,
+            trust_remote_code=settings.model.trust_remote_code,
+        )
+    )
+
+
+def worker_config(settings: Settings, model: ResolvedModel, served_name: str) -> WorkerConfig:
+    """How the framework registers this worker. Fields it does not have were refused by the options."""
+    runtime, requests = settings.runtime, settings.requests
+    tags = requests.structural_tags
+    template = requests.custom_jinja_template
+    wanted: dict[str, Any] = {
+        "namespace": runtime.namespace,
+        "component": runtime.component,
+        "endpoint": runtime.endpoint,
+        "kv_state_endpoint": runtime.kv_state_endpoint,
+        "model_name": str(model.path),
+        "served_model_name": served_name,
+        "endpoint_types": ",".join(runtime.endpoint_types),
+        "discovery_backend": runtime.discovery_backend,
+        "request_plane": runtime.request_plane,
+        "response_plane": runtime.response_plane,
+        "event_plane": runtime.event_plane,
+        "custom_jinja_template": None if template is None else str(template),
+        "tool_call_parser": requests.tool_call_parser,
+        "reasoning_parser": requests.reasoning_parser,
+        "default_thinking_mode": requests.default_thinking_mode,
+        "exclude_tools_when_tool_choice_none": requests.exclude_tools_when_tool_choice_none,
+        "structural_tag": tags.as_object,
+        "structural_tag_mode": "on" if tags.enabled else "off",
+        "structural_tag_scope": tags.scope,
+        "structural_tag_schema": tags.schema,
+        "health_check_payload": requests.health_check_payload,
+    }
+    known = installed_fields(WorkerConfig)
+    if "structural_tag" in known:
+        wanted = {name: value for name, value in wanted.items() if not name.startswith("structural_tag_")}
+    # None leaves the framework's own default in place, where a field has one that is not None.
+    return build_worker_config({name: value for name, value in wanted.items() if value is not None})

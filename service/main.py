@@ -1,0 +1,91 @@
+"""The console script. Signals first, then everything that takes time; one exit, with one code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from service.exit_codes import ExitCode
+from service.stopping import StopSignals
+
+
+def entry_point() -> NoReturn:
+    """Run and end the process.
+
+    ``os._exit`` on purpose: threads of an engine or of the framework's runtime that do not end must
+    not turn a finished shutdown into a SIGKILL half a minute later. Everything is flushed before.
+    """
+    signals = StopSignals()
+    signals.install()
+    signals.exit_at_once_with(ExitCode.PLANNED)
+    try:
+        code = run(sys.argv[1:], signals)
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else ExitCode.UNEXPECTED
+    except BaseException as exc:  # noqa: BLE001 - the last frame: whatever it is ends the process with a text and a code
+        _print_crash(exc)
+        code = ExitCode.UNEXPECTED
+    signals.ignore_from_now()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # The reader of our output has gone; there is nobody left to tell.
+            continue
+    os._exit(code)
+
+
+def run(argv: Sequence[str], signals: StopSignals) -> int:
+    """One sub-command; returns the exit code."""
+    from importlib.metadata import version  # noqa: PLC0415 - after the signals
+
+    from service.origin import DISTRIBUTION, ForeignPackage, check_origins  # noqa: PLC0415
+
+    try:
+        check_origins()
+    except ForeignPackage as exc:
+        return _refuse(str(exc), ExitCode.CONFIGURATION)
+    from service.options import ConfigError, early_answer, split_command  # noqa: PLC0415 - after the origin check
+
+    answer = early_answer(argv, version(DISTRIBUTION))
+    if answer is not None:
+        sys.stdout.write(answer)
+        return ExitCode.PLANNED
+    try:
+        command, rest = split_command(argv)
+        return _dispatch(command, rest, signals)
+    except ConfigError as exc:
+        return _refuse(str(exc), ExitCode.CONFIGURATION)
+    except ImportError as exc:
+        return _refuse(f"{exc.name or exc} cannot be imported ({exc}): run `make setup`", ExitCode.UNAVAILABLE)
+
+
+def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
+    # Each command imports what it needs and nothing else: `model` must not wait for the framework.
+    match command:
+        case "model":
+            from service.models.command import model_command  # noqa: PLC0415
+
+            return model_command(rest)
+        case "demo":
+            from service.demo.command import demo_command  # noqa: PLC0415
+
+            return demo_command(rest, signals)
+        case _:
+            from service.serving import serve_command  # noqa: PLC0415
+
+            return serve_command(rest, signals)
+
+
+def _refuse(text: str, code: ExitCode) -> int:
+    for line in text.splitlines():
+        sys.stderr.write(f"dynamo-actor-worker: {line}\n")
+    return code
+
+
+def _print_crash(exc: BaseException) -> None:
+    import traceback  # noqa: PLC0415 - only ever needed once
+
+    traceback.print_exception(exc)

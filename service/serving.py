@@ -1,0 +1,125 @@
+"""``dynamo-actor-worker`` without a sub-command: one worker, from its options to its exit code."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import MutableMapping, Sequence
+
+from dynamo.common.backend.run import run
+from dynamo.common.backend.worker import WorkerConfig
+
+from protocols.errors import EngineStartError, StartStopped
+from service.assembly import build_worker
+from service.engine import ActorEngine
+from service.exit_codes import ExitCode
+from service.framework import UnsupportedFramework, check_version, framework_facts, installed_version
+from service.guard import ExitGuard
+from service.models import ModelInvalid, ModelUnavailable, resolve_model
+from service.options import (
+    EngineChoiceError,
+    Settings,
+    check_settings,
+    choose_engine,
+    exit_code_of,
+    findings_text,
+    load_settings,
+    print_config,
+    read_engine_facts,
+)
+from service.stopping import StopSignals
+from service.telemetry.logs import configure_logging, get_logger
+
+
+def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
+    """Serve until a signal; returns the exit code. Raises ConfigError."""
+    configure_logging(os.environ)
+    try:
+        check_version(installed_version())
+        settings = load_settings(argv, os.environ, framework_facts())
+        match settings.action:
+            case "print_config":
+                sys.stdout.write(print_config(settings))
+                return ExitCode.PLANNED
+            case "check_config":
+                findings = check_settings(settings, read_engine_facts(os.environ))
+                sys.stdout.write(findings_text(findings))
+                return exit_code_of(findings)
+            case "serve":
+                return _serve(settings, signals)
+    except (EngineChoiceError, ModelInvalid) as exc:
+        return _complain(exc, ExitCode.CONFIGURATION)
+    except (UnsupportedFramework, ModelUnavailable) as exc:
+        return _complain(exc, ExitCode.UNAVAILABLE)
+
+
+def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
+    """A worker that somebody else's process runs: ``ActorEngine.from_args``.
+
+    Raises ConfigError, EngineChoiceError, ModelInvalid or ModelUnavailable.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    return _prepare(load_settings(words, os.environ, framework_facts()), signals)
+
+
+def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
+    """Choose the engine, get the model's files, and put the worker together."""
+    log = get_logger("service.serving")
+    for warning in settings.warnings:
+        log.warning("config.warning", text=warning)
+    choice = choose_engine(
+        settings.engine.requested, read_engine_facts(os.environ), settings.engine.tensorrt_options
+    )
+    log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
+    apply_environment(settings, os.environ)
+    return build_worker(settings, choice.engine, resolve_model(settings.model.model), signals)
+
+
+def apply_environment(settings: Settings, environ: MutableMapping[str, str]) -> None:
+    """What the framework must see, and what it must not. Before its runtime starts."""
+    environ.update(settings.environment)
+    for name in settings.environment_to_unset:
+        environ.pop(name, None)
+
+
+def _serve(settings: Settings, signals: StopSignals) -> int:
+    worker = _prepare(settings, signals)
+    if settings.runtime.disable_gc:
+        gc.disable()
+    signals.leave_it_to_the_framework()
+    ExitGuard(signals, settings.drain.guard_at_s)
+
+    async def engine_factory(_argv: list[str] | None) -> tuple[ActorEngine, WorkerConfig]:
+        return worker, worker.worker_config
+
+    failure: Exception | None = None
+    try:
+        run(ActorEngine, [], engine_factory)
+    except Exception as exc:  # noqa: BLE001 - the framework wraps whatever happened; the worker knows what it was
+        failure = exc
+    signals.ignore_from_now()
+    return exit_code(worker, signals, failure)
+
+
+def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | None) -> ExitCode:
+    """How this ended. ``failure`` is what the framework's ``run`` raised, None when it returned."""
+    cause = worker.start_failure
+    if worker.death.is_dead or signals.is_forced:
+        return ExitCode.FORCED
+    if failure is None or isinstance(cause, StartStopped):
+        return ExitCode.PLANNED
+    if isinstance(cause, EngineStartError):
+        return _complain(cause, ExitCode.CONFIGURATION)
+    if cause is None and not worker.was_started:
+        hint = "is the discovery backend reachable? (--discovery-backend file needs no server)"
+        return _complain(f"the framework could not start: {failure}; {hint}", ExitCode.UNAVAILABLE)
+    return _complain(cause or failure, ExitCode.UNEXPECTED)
+
+
+def _complain(problem: object, code: ExitCode) -> ExitCode:
+    text = str(problem) or type(problem).__name__
+    for line in text.splitlines():
+        sys.stderr.write(f"dynamo-actor-worker: {line}\n")
+    return code
+
