@@ -1,0 +1,165 @@
+"""From resolved values to typed `Settings`. Nothing is checked here any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from actors.settings import GraphSettings
+from service.options.option import Group
+from service.options.rules import QUEUE_VARIABLES, expand_template
+from service.options.settings import (
+    Action,
+    EngineSettings,
+    ModelSettings,
+    RequestSettings,
+    RuntimeSettings,
+    Settings,
+    StructuralTags,
+    SyntheticSettings,
+    TorchSettings,
+)
+from service.options.values import Secret
+
+if TYPE_CHECKING:
+    from service.options.budgets import DrainBudgets
+    from service.options.resolve import Resolution
+
+SYSTEM_HOST_VARIABLE = "DYN_SYSTEM_HOST"
+# Set in every pod. Probes come from outside of it, so the framework's own 0.0.0.0 is right there.
+_KUBERNETES_VARIABLE = "KUBERNETES_SERVICE_HOST"
+# Least step budget when none is given; in tokens.
+_STEP_TOKENS = 512
+
+
+def build_settings(
+    resolution: Resolution, budgets: DrainBudgets, environ: Mapping[str, str], warnings: Sequence[str]
+) -> Settings:
+    """Settings from values that were all accepted."""
+    dump = resolution.find("dump_config_to", str)
+    return Settings(
+        action=_action(resolution),
+        runtime=_runtime(resolution, environ),
+        model=_model(resolution),
+        requests=_requests(resolution),
+        engine=_engine(resolution),
+        torch=_torch(resolution),
+        synthetic=SyntheticSettings(step_s=resolution.get("synthetic_step_ms", float) / 1000),
+        graph=_graph(resolution),
+        drain=budgets,
+        control_token=resolution.find("control_token", Secret),
+        dump_config_to=Path(dump).expanduser() if dump else None,
+        environment={**_system_host(resolution, environ), **budgets.environment},
+        environment_to_unset=tuple(name for name in QUEUE_VARIABLES if name in environ),
+        warnings=tuple(warnings),
+        resolution=resolution,
+    )
+
+
+def _action(resolution: Resolution) -> Action:
+    if resolution.get("check_config", bool):
+        return "check_config"
+    return "print_config" if resolution.get("print_config", bool) else "serve"
+
+
+def _runtime(resolution: Resolution, environ: Mapping[str, str]) -> RuntimeSettings:
+    namespace, component, endpoint = _endpoint_parts(resolution)
+    return RuntimeSettings(
+        namespace=namespace,
+        component=component,
+        endpoint=endpoint,
+        discovery_backend=resolution.get("discovery_backend", str),
+        request_plane=resolution.get("request_plane", str),
+        event_plane=resolution.find("event_plane", str),
+        response_plane=resolution.find("response_plane", str),
+        kv_state_endpoint=resolution.find("kv_state_endpoint", str),
+        endpoint_types=cast("tuple[str, ...]", resolution.get("endpoint_types", tuple)),
+        system_host=resolution.find("system_host", str) or _default_host(environ),
+        system_port=resolution.get("system_port", int),
+        disable_gc=resolution.get("disable_gc", bool),
+    )
+
+
+def _endpoint_parts(resolution: Resolution) -> tuple[str, str, str]:
+    full = resolution.find("endpoint", str)
+    if full is not None:
+        namespace, component, endpoint = full.removeprefix("dyn://").split(".")
+        return namespace, component, endpoint
+    suffix = resolution.find("namespace_suffix", str)
+    namespace = resolution.get("namespace", str)
+    return f"{namespace}-{suffix}" if suffix else namespace, "backend", "generate"
+
+
+def _default_host(environ: Mapping[str, str]) -> str:
+    return "0.0.0.0" if environ.get(_KUBERNETES_VARIABLE) else "127.0.0.1"  # noqa: S104  the framework's own default
+
+
+def _system_host(resolution: Resolution, environ: Mapping[str, str]) -> dict[str, str]:
+    if resolution.find("system_host", str):
+        return {}
+    return {SYSTEM_HOST_VARIABLE: _default_host(environ)}
+
+
+def _model(resolution: Resolution) -> ModelSettings:
+    return ModelSettings(
+        model=resolution.get("model", str),
+        served_model_name=resolution.find("served_model_name", str),
+        max_seq_len=resolution.find("max_seq_len", int),
+        kv_block_tokens=resolution.get("kv_block_size", int),
+        trust_remote_code=resolution.get("trust_remote_code", bool),
+    )
+
+
+def _requests(resolution: Resolution) -> RequestSettings:
+    template = resolution.find("custom_jinja_template", str)
+    payload = resolution["health_check_payload"].value
+    as_object = resolution["dyn_structural_tag"].value
+    return RequestSettings(
+        tool_call_parser=resolution.find("dyn_tool_call_parser", str),
+        reasoning_parser=resolution.find("dyn_reasoning_parser", str),
+        default_thinking_mode=resolution.find("dyn_default_thinking_mode", str),
+        exclude_tools_when_tool_choice_none=resolution.get("exclude_tools_when_tool_choice_none", bool),
+        structural_tags=StructuralTags(
+            enabled=resolution.get("dyn_enable_structural_tag", bool),
+            scope=resolution.get("dyn_structural_tag_scope", str),
+            schema=resolution.get("dyn_structural_tag_schema", str),
+            as_object=as_object if isinstance(as_object, bool | Mapping) else None,
+        ),
+        custom_jinja_template=expand_template(template) if template else None,
+        health_check_payload=payload if isinstance(payload, Mapping) else None,
+    )
+
+
+def _engine(resolution: Resolution) -> EngineSettings:
+    batch = resolution.get("max_batch_size", int)
+    tensorrt = (item for item in resolution.items() if item.option.group is Group.TENSORRT and item.is_given)
+    return EngineSettings(
+        requested=resolution.get("engine", str),
+        tensorrt_options=tuple(item.where for item in tensorrt),
+        max_num_seqs=batch,
+        step_tokens=resolution.find("max_num_tokens", int) or max(_STEP_TOKENS, batch),
+        hang_timeout_s=resolution.get("engine_hang_timeout", float),
+        seed=resolution.find("seed", int),
+    )
+
+
+def _torch(resolution: Resolution) -> TorchSettings:
+    return TorchSettings(
+        dtype=resolution.get("dtype", str),
+        device=resolution.get("device", str),
+        threads=resolution.get("threads", int),
+        memory_gb=resolution.find("memory_gb", float),
+    )
+
+
+def _graph(resolution: Resolution) -> GraphSettings:
+    return GraphSettings(
+        max_live=resolution.get("max_live", int),
+        chunk_tokens=resolution.get("chunk_tokens", int),
+        outbox_tokens=resolution.get("outbox_tokens", int),
+        outbox_total_tokens=resolution.get("outbox_total_tokens", int),
+        engine_queue=resolution.get("engine_queue", int),
+        deadline_s=resolution.find("deadline", float),
+        stall_timeout_s=resolution.get("stall_timeout", float),
+    )

@@ -1,0 +1,129 @@
+"""``--check-config``: everything that can be checked without loading the model or touching the network."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from service.options.engine_choice import EngineChoiceError, EngineFacts, choose_engine
+from service.options.machine import cores, memory_bytes, read_engine_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from service.options.settings import Settings
+
+Level = Literal["ok", "warning", "error"]
+
+# What a model folder must hold; weights are checked by the engine that loads them.
+_MODEL_FILES = ("config.json", "tokenizer.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the check's report."""
+
+    level: Level
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<8}{self.subject}: {self.text}"
+
+
+def check_settings(
+    settings: Settings, facts: EngineFacts | None = None, model_names: Iterable[str] = ()
+) -> list[Finding]:
+    """Check accepted settings against this machine.
+
+    facts: what is installed; read from the machine when None. model_names: built-in names of models.
+    """
+    findings = [Finding("warning", "configuration", text) for text in settings.warnings]
+    findings.append(_check_engine(settings, facts or read_engine_facts(os.environ)))
+    findings.append(_check_model(settings.model.model, frozenset(model_names)))
+    findings.append(_check_port(settings))
+    findings.append(_describe_budgets(settings))
+    findings.extend(_check_machine(settings))
+    if settings.dump_config_to is not None:
+        findings.append(_check_writable(settings.dump_config_to))
+    return findings
+
+
+def exit_code_of(findings: Sequence[Finding]) -> int:
+    """0 when nothing is wrong, 2 otherwise; warnings do not count."""
+    return 2 if any(finding.level == "error" for finding in findings) else 0
+
+
+def _check_engine(settings: Settings, facts: EngineFacts) -> Finding:
+    try:
+        choice = choose_engine(settings.engine.requested, facts, settings.engine.tensorrt_options)
+    except EngineChoiceError as error:
+        return Finding("error", "engine", str(error))
+    return Finding("ok", "engine", f"{choice.engine} ({choice.reason})")
+
+
+def _check_model(model: str, names: frozenset[str]) -> Finding:
+    if model in names:
+        return Finding("ok", "model", f"{model}, a built-in model")
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        missing = [name for name in _MODEL_FILES if not (folder / name).is_file()]
+        if missing:
+            return Finding("error", "model", f"the folder {model} has no {' and no '.join(missing)}")
+        return Finding("ok", "model", f"folder {model}")
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        return Finding("error", "model", f"there is no folder {model}")
+    if model.count("/") == 1:
+        return Finding("warning", "model", f"{model} is a hub id: the start needs the hub or its cache")
+    known = f" (built in: {', '.join(sorted(names))})" if names else ""
+    return Finding(
+        "error", "model", f"{model} is no folder, no hub id (owner/name) and no built-in name{known}"
+    )
+
+
+def _check_port(settings: Settings) -> Finding:
+    host, port = settings.runtime.system_host, settings.runtime.system_port
+    if port < 0:
+        return Finding(
+            "warning", "system port", "DYN_SYSTEM_PORT is not set: no health, metrics and control routes"
+        )
+    if port == 0:
+        return Finding("ok", "system port", f"any free port on {host}")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return Finding("error", "system port", f"{host}:{port} cannot be bound: {error.strerror}")
+    return Finding("ok", "system port", f"{host}:{port} is free")
+
+
+def _describe_budgets(settings: Settings) -> Finding:
+    drain = settings.drain
+    return Finding(
+        "ok",
+        "shutdown",
+        f"after the signal: grace until {drain.grace_s:g} s, requests are moved at {drain.move_at_s:g} s, "
+        f"drain until {drain.drain_until_s:g} s, return by {drain.return_by_s:g} s, hard exit at "
+        f"{drain.hard_exit_s:g} s",
+    )
+
+
+def _check_machine(settings: Settings) -> Iterator[Finding]:
+    threads, gigabytes = settings.torch.threads, settings.torch.memory_gb
+    if threads > cores():
+        yield Finding("warning", "threads", f"{threads} threads on {cores()} cores slow each other down")
+    if gigabytes is not None and gigabytes * 1e9 > memory_bytes() and settings.torch.device != "cuda":
+        yield Finding(
+            "error", "memory", f"--memory-gb {gigabytes:g} of {memory_bytes() / 1e9:.1f} GB in this machine"
+        )
+
+
+def _check_writable(path: Path) -> Finding:
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        return Finding("error", "dump-config-to", f"{path} cannot be written")
+    return Finding("ok", "dump-config-to", str(path))

@@ -1,0 +1,175 @@
+"""Writes docs/configuration.md from the table: ``python -m service.options.document [FILE]``.
+
+Without FILE the page goes to standard output. A test keeps the committed page equal to this output.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.options.known_names import FRAMEWORK_VARIABLES
+from service.options.option import Group, Option, Refusal
+from service.options.tables import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_HEAD = """\
+# Configuration
+
+<!-- Written by `python -m service.options.document docs/configuration.md` from service/options/tables/. -->
+
+`dynamo-actor-worker` takes the flags and variables of `python -m dynamo.trtllm`, and adds its own. Without
+a sub-command it serves.
+
+## How a value is found
+
+1. A **flag** wins: `--max-live 64` or `--max-live=64`. Of the same flag twice the last one wins, with a
+   warning.
+2. Then the **environment variable**.
+3. Then the file of `--config FILE` (or `DYN_ACTOR_CONFIG`), YAML or TOML by its suffix.
+4. Then the default.
+
+`--print-config` shows every value with its source and the sources it overrides. `--check-config` checks all
+that can be checked without loading the model, and ends with 0 or 2. Both print and exit.
+
+* Every switch `--x` has a `--no-x` form. As variable or in a file: `true`, `1`, `yes`, `on` or `false`, `0`,
+  `no`, `off`; anything else is an error.
+* Numbers are plain decimal; `inf` and `nan` are refused.
+* Lists take words separated by commas or blanks.
+* Keys of a file are the names of the flags without the leading dashes, with dashes or underscores:
+
+  ```yaml
+  model: smollm2-135m
+  max-live: 64
+  drain_timeout: 20
+  endpoint-types: [chat, completions]
+  ```
+
+* All mistakes are reported at once, a line each, and the process ends with 2. A line names the flag, the
+  variable or FILE:key, the value, and what is allowed.
+* An unknown flag, an unknown key and an unknown `DYN_ACTOR_*` variable stop the start with the nearest right
+  name; flags cannot be abbreviated. Other variables that come close to a known name, and unknown
+  `DYN_TRTLLM_*` variables, are warned about: they may belong to another component.
+* Secrets come from the environment or a file, never from a flag, and are masked wherever values are shown.
+"""
+
+_BUDGETS = """\
+### How the shutdown budgets fit together
+
+All times count from the signal. With grace G, `--drain-timeout` D and the framework's time-out W:
+
+| when | what |
+|---|---|
+| G | the grace ends, admission closes, the drain begins |
+| G + 0.7 D | requests that another worker can take over are handed back to the frontend |
+| G + D | the rest ends; the engine is stopped, telemetry flushed |
+| G + W - 2 | the worker has returned |
+| G + W - 1 | a guard thread ends a process that has not |
+| G + W | the framework's hard exit, seen as exit code 143: a bug |
+
+G is 5 and W is D + 15 unless the operator sets the variables; what is not set, the worker sets for the
+framework. W must be at least D + 7 and a whole number (the framework silently takes anything else for 30),
+and `DYN_ACTOR_TERMINATION_GRACE_SECS`, when given, at least G + W. With the defaults everything is over
+after 55 seconds.
+"""
+
+_REFUSED = """\
+## Known but refused
+
+These belong to the worker this one replaces. They are accepted with the values of the second column.
+Anything else stops the start with the reason, so that no option is ever silently without effect. Engine
+arguments (`--trtllm.GROUP.KEY VALUE`) are refused in the same way.
+"""
+
+_PASSED = """\
+## Variables of the framework
+
+Read by the framework or by other components; this worker neither uses nor changes them. There is one
+exception: `DYN_ENGINE_REQUEST_LIMIT` and `DYN_DYNAMO_REQUEST_QUEUE_LIMIT` are taken out of the environment,
+with a warning, since the framework's own queue loses its requests at SIGTERM.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(_sections())
+
+
+def _sections() -> Iterator[str]:
+    yield _HEAD
+    for group in Group:
+        options = [option for option in OPTIONS if option.group is group and option.is_usable]
+        if options:
+            yield f"## {group.value}\n"
+            yield _table(("option", "default", "allowed", "what it does"), map(_row, options))
+        if group is Group.SHUTDOWN:
+            yield _BUDGETS
+    yield _REFUSED
+    for group in Group:
+        yield from _refused_section(group)
+    yield "## Old spellings\n\nAccepted with a warning.\n"
+    yield _table(("old", "use"), _old_spellings())
+    yield _PASSED
+    yield ", ".join(f"`{name}`" for name in sorted(FRAMEWORK_VARIABLES)) + ".\n"
+
+
+def _row(option: Option) -> tuple[str, ...]:
+    allowed = "" if option.is_switch else option.kind.allowed
+    return _names(option), _default(option), allowed, option.help
+
+
+def _refused_section(group: Group) -> Iterator[str]:
+    """The refused options of a group, those with the same reason in one table."""
+    reasons: dict[Refusal, list[Option]] = {}
+    for option in OPTIONS:
+        if option.group is group and option.refusal is not None:
+            reasons.setdefault(option.refusal, []).append(option)
+    if reasons:
+        yield f"### {group.value}\n"
+    for refusal, options in reasons.items():
+        softly = " As a variable it only warns." if refusal.from_environment == "warn" else ""
+        yield f"Needs {refusal.needs}; {refusal.instead}.{softly}\n"
+        rows = ((_names(option), _accepted(option, refusal), option.help) for option in options)
+        yield _table(("option", "accepted", "what it is for"), rows)
+
+
+def _accepted(option: Option, refusal: Refusal) -> str:
+    return ", ".join([_default(option), *(f"`{option.kind.show(value)}`" for value in refusal.accepts)])
+
+
+def _names(option: Option) -> str:
+    flags = [option.flag, *option.aliases] if option.flag else []
+    variables = [option.env, *option.env_aliases] if option.env else []
+    return "<br>".join(f"`{name}`" for name in [*flags, *variables])
+
+
+def _default(option: Option) -> str:
+    if option.default_text or option.default is None:
+        return option.default_text or "not set"
+    return f"`{option.kind.show(option.default) or 'none'}`"
+
+
+def _old_spellings() -> Iterator[tuple[str, ...]]:
+    for option in OPTIONS:
+        yield from ((f"`{old}`", f"`{option.flag}`") for old in option.deprecated_flags)
+        yield from ((f"`{old}`", f"`{option.env}`") for old in option.deprecated_envs)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page to the file named first, or to standard output."""
+    if arguments:
+        Path(arguments[0]).write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,75 @@
+"""The kind of options that hold a JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from service.options.values import Value
+
+# Largest file that is read for one value.
+_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """A JSON object. ``at_file``: @FILE reads it from a file. ``or_boolean``: true and false will do, too."""
+
+    at_file: bool = False
+    or_boolean: bool = False
+
+    @property
+    def allowed(self) -> str:
+        also = (" or @FILE holding one" if self.at_file else "") + (
+            " or true/false" if self.or_boolean else ""
+        )
+        return f"a JSON object{also}"
+
+    def parse(self, text: str) -> Value:
+        if not text:
+            return None
+        if self.at_file and text.startswith("@"):
+            text = _read_small_file(text[1:])
+        try:
+            found: object = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
+        return self._checked(found)
+
+    def read(self, raw: object) -> Value:
+        return self.parse(raw) if isinstance(raw, str) else self._checked(raw)
+
+    def show(self, value: Value) -> str:
+        return json.dumps(value)
+
+    def _checked(self, found: object) -> Value:
+        if self.or_boolean and isinstance(found, bool):
+            return found
+        if not isinstance(found, Mapping):
+            raise ValueError(f"found {type(found).__name__}")
+        return cast("Mapping[str, object]", found)
+
+
+def _read_small_file(name: str) -> str:
+    path = Path(name).expanduser()
+    try:
+        if path.stat().st_size > _FILE_BYTES:
+            raise ValueError(f"the file is larger than {_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found

@@ -1,0 +1,52 @@
+"""`load_settings`: command line, environment and file become `Settings`, or one error with every problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.options.availability import check_availability
+from service.options.budgets import BudgetError, OperatorTimes, plan_budgets
+from service.options.build import build_settings
+from service.options.command_line import parse_command_line
+from service.options.errors import Complaints, ConfigError
+from service.options.resolve import Resolution, resolve
+from service.options.rules import check_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.options.framework import FrameworkFacts
+    from service.options.settings import Settings
+
+
+def load_settings(argv: Sequence[str], environ: Mapping[str, str], framework: FrameworkFacts) -> Settings:
+    """The configuration of a worker.
+
+    argv: the words after the sub-command. environ: read, never changed. Reads the ``--config`` file, an
+    ``@FILE`` payload, and looks whether the template exists; no network, no other file.
+    Raises ConfigError with everything that is wrong, not only the first.
+    """
+    complaints = Complaints()
+    typed = parse_command_line(argv, complaints)
+    resolution = resolve(typed, environ, complaints)
+    check_availability(resolution, typed, framework, complaints)
+    check_rules(resolution, environ, framework, complaints)
+    try:
+        budgets = plan_budgets(resolution.get("drain_timeout", float), _operator_times(resolution))
+    except BudgetError as error:
+        complaints.refuse("shutdown budgets", None, str(error))
+        raise ConfigError(complaints.problems) from error
+    complaints.raise_if_any()
+    if resolution["engine_request_limit"].is_given:
+        resolution = resolution.adopt("max_live", "engine_request_limit")
+    return build_settings(resolution, budgets, environ, complaints.warnings)
+
+
+def _operator_times(resolution: Resolution) -> OperatorTimes:
+    grace = resolution["grace_period"]
+    return OperatorTimes(
+        grace_s=resolution.get("grace_period", float) if grace.is_given else None,
+        worker_timeout_s=resolution.find("worker_timeout", int),
+        prefill_drain_s=resolution.find("prefill_drain_timeout", float),
+        termination_grace_s=resolution.find("termination_grace", float),
+    )

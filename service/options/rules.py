@@ -1,0 +1,137 @@
+"""Rules that look at more than one value, or at the machine: each refuses or warns, none changes a value."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.options.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from service.options.errors import Complaints
+    from service.options.framework import FrameworkFacts
+    from service.options.resolve import Resolution
+
+# What would switch on the framework's own queue, whose requests are lost at SIGTERM (measured on 1.4.2).
+QUEUE_VARIABLES = ("DYN_ENGINE_REQUEST_LIMIT", "DYN_DYNAMO_REQUEST_QUEUE_LIMIT")
+
+
+def check_rules(
+    resolution: Resolution, environ: Mapping[str, str], framework: FrameworkFacts, complaints: Complaints
+) -> None:
+    """Apply every rule."""
+    _warn_about_framework_queue(environ, complaints)
+    _check_endpoint_types(resolution, complaints)
+    _check_endpoint_over_namespace(resolution, complaints)
+    _check_parser(resolution, "dyn_tool_call_parser", framework.tool_parsers, complaints)
+    _check_parser(resolution, "dyn_reasoning_parser", framework.reasoning_parsers, complaints)
+    _check_structural_tags(resolution, framework, complaints)
+    _check_template(resolution, complaints)
+    _check_request_limit(resolution, complaints)
+    _check_sizes(resolution, complaints)
+
+
+def expand_template(name: str) -> Path:
+    """The path of a chat template, as upstream expands it."""
+    return Path(os.path.expandvars(name)).expanduser()
+
+
+def _check_endpoint_types(resolution: Resolution, complaints: Complaints) -> None:
+    if "none" in resolution.get("endpoint_types", tuple):
+        found = resolution["endpoint_types"]
+        complaints.refuse(
+            found.where,
+            found.option.show(found.value),
+            "allowed: chat, completions or both; the framework ends a unified worker without a route",
+        )
+
+
+def _check_endpoint_over_namespace(resolution: Resolution, complaints: Complaints) -> None:
+    endpoint = resolution["endpoint"]
+    if endpoint.value is None:
+        return
+    for name in ("namespace", "namespace_suffix"):
+        if resolution[name].is_given:
+            complaints.warn(
+                f"{resolution[name].where} has no effect: {endpoint.where} names the whole endpoint"
+            )
+
+
+def _check_parser(
+    resolution: Resolution, name: str, names: Callable[[], Sequence[str]], complaints: Complaints
+) -> None:
+    wanted = resolution.find(name, str)
+    if wanted is None:
+        return
+    known = sorted(names())
+    if wanted not in known:
+        guess = f"; the nearest is {nearest(wanted, known)}" if known else ""
+        complaints.refuse(resolution[name].where, wanted, f"allowed: one of {', '.join(known)}{guess}")
+
+
+_OLD_TAG_OPTIONS = ("dyn_enable_structural_tag", "dyn_structural_tag_scope", "dyn_structural_tag_schema")
+
+
+def _check_structural_tags(resolution: Resolution, framework: FrameworkFacts, complaints: Complaints) -> None:
+    """1.4 has three options, 1.6 one object; the framework tells which by the fields it has."""
+    old = [resolution[name] for name in _OLD_TAG_OPTIONS if resolution[name].is_given]
+    new = resolution["dyn_structural_tag"]
+    is_new_framework = "structural_tag" in framework.worker_config_fields
+    for found in old:
+        if new.is_given:
+            complaints.refuse(
+                found.where, found.option.show(found.value), f"cannot be combined with {new.where}"
+            )
+        elif is_new_framework:
+            complaints.warn(f"{found.where} is an old spelling for this framework: use --dyn-structural-tag")
+
+
+def _check_template(resolution: Resolution, complaints: Complaints) -> None:
+    name = resolution.find("custom_jinja_template", str)
+    if name is not None and not expand_template(name).is_file():
+        complaints.refuse(
+            resolution["custom_jinja_template"].where,
+            name,
+            f"there is no file {str(expand_template(name))!r}",
+        )
+
+
+def _warn_about_framework_queue(environ: Mapping[str, str], complaints: Complaints) -> None:
+    limit, queue = QUEUE_VARIABLES
+    if limit in environ:
+        complaints.warn(
+            f"{limit} is honoured as --max-live and kept from the framework, whose queue loses requests"
+        )
+    if queue in environ:
+        complaints.warn(
+            f"{queue} has no effect: this worker admits or refuses at once and queues nothing there"
+        )
+
+
+def _check_request_limit(resolution: Resolution, complaints: Complaints) -> None:
+    limit, live = resolution["engine_request_limit"], resolution["max_live"]
+    if limit.value is not None and live.is_given and limit.value != live.value:
+        complaints.refuse(
+            limit.where,
+            limit.value,
+            f"differs from {live.where} {live.value}: they are one limit, give one of them",
+        )
+
+
+def _check_sizes(resolution: Resolution, complaints: Complaints) -> None:
+    """Pairs of which the first must be at least the second."""
+    for larger, smaller in (
+        ("max_num_tokens", "max_batch_size"),
+        ("outbox_tokens", "chunk_tokens"),
+        ("outbox_total_tokens", "outbox_tokens"),
+    ):
+        large, small = resolution.find(larger, int), resolution.get(smaller, int)
+        if large is not None and large < small:
+            complaints.refuse(
+                resolution[larger].where,
+                large,
+                f"must be at least {resolution[smaller].where}, which is {small}",
+            )

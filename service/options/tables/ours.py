@@ -1,0 +1,223 @@
+"""Options of this worker alone: engines, admission, shutdown, operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text
+from service.options.option import Group, Option, flag_of
+
+if TYPE_CHECKING:
+    from service.options.values import Value
+
+_SECONDS = Number(0, 86400, with_minimum=False)
+
+
+def _ours(group: Group, name: str, kind: Kind, default: Value, text: str, default_text: str = "") -> Option:
+    return Option(
+        name=name,
+        flag=flag_of(name),
+        env=f"DYN_ACTOR_{name.upper()}",
+        kind=kind,
+        default=default,
+        default_text=default_text,
+        group=group,
+        help=text,
+    )
+
+
+OURS: tuple[Option, ...] = (
+    _ours(
+        Group.ENGINE,
+        "engine",
+        Choice(("auto", "trtllm", "torch", "synthetic")),
+        "auto",
+        "What generates. `auto`: trtllm where the distribution tensorrt-llm is installed, else torch, unless "
+        "a TensorRT-LLM option was given.",
+    ),
+    _ours(
+        Group.ENGINE,
+        "engine_queue",
+        Integer(0, 65536),
+        0,
+        "Sequences submitted beyond the batch size, for engines with a queue of their own.",
+    ),
+    _ours(
+        Group.ENGINE,
+        "engine_hang_timeout",
+        _SECONDS,
+        30.0,
+        "Seconds without any progress, requests in flight, after which the engine counts as dead.",
+    ),
+    _ours(
+        Group.ENGINE,
+        "seed",
+        Integer(0, 2**63 - 1),
+        None,
+        "Seed of requests that bring none.",
+        "random",
+    ),
+    _ours(
+        Group.ENGINE,
+        "trust_remote_code",
+        Boolean(),
+        False,
+        "Run Python code that comes with a model. Off unless you wrote the model.",
+    ),
+    _ours(
+        Group.TORCH,
+        "dtype",
+        Choice(("auto", "float32", "bfloat16")),
+        "auto",
+        "Number format of the weights. `auto`: float32 on a CPU, bfloat16 on a GPU.",
+    ),
+    _ours(Group.TORCH, "device", Choice(("auto", "cpu", "cuda")), "auto", "Where the model runs."),
+    _ours(Group.TORCH, "threads", Integer(0, 1024), 0, "CPU threads of the model; 0 takes all cores."),
+    _ours(
+        Group.TORCH,
+        "memory_gb",
+        Number(0, 65536, with_minimum=False),
+        None,
+        "Memory for weights and KV cache together, in GB.",
+        "a quarter of the free memory for the KV cache",
+    ),
+    _ours(
+        Group.SYNTHETIC,
+        "synthetic_step_ms",
+        Number(0, 60000),
+        20.0,
+        "Milliseconds of one step; 0 is as fast as it can.",
+    ),
+    _ours(
+        Group.ADMISSION,
+        "max_live",
+        Integer(1, 1 << 20),
+        1024,
+        "Requests alive at once, waiting and running. More are refused with 429.",
+    ),
+    _ours(
+        Group.ADMISSION,
+        "deadline",
+        _SECONDS,
+        None,
+        "Seconds every request has from its arrival.",
+        "none",
+    ),
+    _ours(
+        Group.ADMISSION,
+        "stall_timeout",
+        _SECONDS,
+        30.0,
+        "Seconds tokens may wait for their reader before the request is ended.",
+    ),
+    _ours(Group.ADMISSION, "chunk_tokens", Integer(1, 4096), 32, "Most tokens in one chunk of an answer."),
+    _ours(
+        Group.ADMISSION,
+        "outbox_tokens",
+        Integer(1, 1 << 20),
+        256,
+        "Tokens that may wait for the reader of one request before it is paused; at least --chunk-tokens.",
+    ),
+    _ours(
+        Group.ADMISSION,
+        "outbox_total_tokens",
+        Integer(1, 2**40),
+        4 * 1024 * 1024,
+        "Sum of all outboxes, reserved at admission; at least --outbox-tokens.",
+    ),
+    _ours(
+        Group.SHUTDOWN,
+        "drain_timeout",
+        Number(0, 86400),
+        35.0,
+        "Seconds running requests get to finish, after the grace period.",
+    ),
+    Option(
+        name="termination_grace",
+        env="DYN_ACTOR_TERMINATION_GRACE_SECS",
+        kind=Number(0, 864000, with_minimum=False),
+        default=None,
+        default_text="not checked",
+        group=Group.SHUTDOWN,
+        help="Seconds from SIGTERM to SIGKILL (terminationGracePeriodSeconds, TimeoutStopSec). Only checked.",
+        in_file=False,
+    ),
+    Option(
+        name="grace_period",
+        env="DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS",
+        kind=Number(0, 86400),
+        default=5.0,
+        group=Group.SHUTDOWN,
+        help="Seconds from the signal to the start of the drain: time for routers to look away.",
+        in_file=False,
+    ),
+    Option(
+        name="worker_timeout",
+        env="DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT",
+        # Anything but a whole number is silently taken for the default of 30 s (measured on 1.4.2).
+        kind=Integer(1, 1_000_000, "the framework ignores fractions"),
+        default=None,
+        default_text="drain timeout + 15",
+        group=Group.SHUTDOWN,
+        help="Seconds from the end of the grace period to the framework's hard exit.",
+        in_file=False,
+    ),
+    Option(
+        name="prefill_drain_timeout",
+        env="DYN_PREFILL_DRAIN_TIMEOUT_S",
+        kind=Number(0, 86400),
+        default=None,
+        default_text="the drain timeout",
+        group=Group.SHUTDOWN,
+        help="Seconds the framework waits for the transfers of a prefill worker.",
+        in_file=False,
+    ),
+    Option(
+        name="config",
+        flag="--config",
+        env="DYN_ACTOR_CONFIG",
+        kind=Text("a .yaml, .yml or .toml file"),
+        default=None,
+        group=Group.OPERATION,
+        help="File of options: their names, with dashes or underscores, as keys.",
+        in_file=False,
+    ),
+    Option(
+        name="dump_config_to",
+        flag="--dump-config-to",
+        env="DYN_DUMP_CONFIG_TO",
+        kind=Text("a file"),
+        default=None,
+        group=Group.OPERATION,
+        help="Write the resolved configuration to this file at the start (JSON, secrets masked).",
+    ),
+    Option(
+        name="control_token",
+        env="DYN_ACTOR_CONTROL_TOKEN",
+        kind=SecretText(),
+        default=None,
+        default_text="none: control routes work on loopback only",
+        group=Group.OPERATION,
+        help="Secret that control routes ask for. From the environment or a file only.",
+    ),
+    *(
+        Option(
+            name=name,
+            flag=flag_of(name),
+            kind=Boolean(),
+            default=False,
+            group=Group.OPERATION,
+            help=text,
+            in_file=False,
+        )
+        for name, text in (
+            ("print_config", "Print every option, its value and its source, and exit."),
+            (
+                "check_config",
+                "Check everything that can be checked without loading the model, and exit (0 or 2).",
+            ),
+            ("version", "Print the version and exit."),
+            ("help", "Print this help and exit."),
+        )
+    ),
+)
