@@ -37,6 +37,7 @@ check: setup
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy
 	$(BIN)/pyright
+	$(BIN)/pyright -p pyright-tests.json
 	$(BIN)/python -m tools.rooms
 
 bench: setup

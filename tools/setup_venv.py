@@ -8,10 +8,12 @@ stay in pip's cache).
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +30,12 @@ LARGE_DOWNLOAD = re.compile(r"Downloading (\S+) \((\d{2,} MB|[\d.]+ GB)\)")
 
 
 def fingerprint(root: Path) -> str:
-    """Return a checksum over everything that decides what is installed: lock, project file, interpreter."""
+    """Return a checksum over everything that decides what is installed: lock, project, interpreter."""
     digest = hashlib.sha256(f"{sys.executable} {sys.version}".encode())
-    for name in (LOCK, Path("pyproject.toml")):
-        digest.update((root / name).read_bytes())
+    digest.update((root / LOCK).read_bytes())
+    project_file = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    for table in ("build-system", "project"):  # the rest of the file is the settings of tools
+        digest.update(json.dumps(project_file[table], sort_keys=True).encode())
     return digest.hexdigest()
 
 
