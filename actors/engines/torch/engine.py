@@ -1,0 +1,127 @@
+"""The embedded engine as the graph sees it: a driver whose engine is a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from actors.engines.bridge import StepBridge
+from actors.engines.torch.config import TorchConfig
+from actors.engines.torch.inbox import Abort, CommandInbox, Pause, Resume, Submit
+from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.errors import EngineStartError, InternalError, ServiceError, StartStopped
+from protocols.spec import GenerationSpec
+from protocols.steps import EngineId, EngineStep
+
+if TYPE_CHECKING:
+    from actors.engines.torch.step_loop import StepLoop
+
+Progress = Callable[[str, float], None]
+"""Called in the engine's thread with the stage of the start and the fraction done, 0 to 1."""
+
+# A step or a stage of loading that is longer than this is left to die with the process.
+_STOP_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class TorchEngine:
+    """Implements `protocols.engine.Engine`.
+
+    The thread is a daemon: it owns the model and everything it computes with. Commands reach it
+    through the inbox, steps leave it through the bridge; nothing else is shared.
+    """
+
+    def __init__(self, config: TorchConfig, progress: Progress | None = None) -> None:
+        self._config = config
+        self._progress = progress
+        self._inbox = CommandInbox()
+        self._bridge = StepBridge()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return "torch"
+
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        return EngineCapabilities(
+            can_pause=True, sampling=frozenset({"temperature", "top_k", "top_p", "seed"}), max_n=1
+        )
+
+    async def start(self) -> EngineInfo:
+        """Load in the engine's thread. Once only."""
+        if self._thread is not None:
+            raise InternalError("start() was already called")
+        ready: Future[EngineInfo] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="torch-engine", daemon=True)
+        self._thread.start()
+        return await asyncio.wrap_future(ready)
+
+    def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
+        self._inbox.put(Submit(engine_id, spec))
+
+    def abort(self, engine_id: EngineId) -> None:
+        self._inbox.put(Abort(engine_id))
+
+    def pause(self, engine_id: EngineId) -> None:
+        self._inbox.put(Pause(engine_id))
+
+    def resume(self, engine_id: EngineId) -> None:
+        self._inbox.put(Resume(engine_id))
+
+    async def next_step(self) -> EngineStep:
+        return await self._bridge.next_step()
+
+    async def stop(self) -> None:
+        """Ends the thread, within 5 s or with a warning; later `next_step` calls raise EngineDead."""
+        self._inbox.stop()
+        self._bridge.close()
+        if self._thread is None:
+            return
+        await asyncio.to_thread(self._thread.join, _STOP_S)
+        if self._thread.is_alive():
+            _log.warning("the engine's thread did not end within %g s; it ends with the process", _STOP_S)
+
+    def _run(self, ready: Future[EngineInfo]) -> None:
+        """The thread."""
+        ready.set_running_or_notify_cancel()
+        try:
+            info, steps = self._load()
+        except ServiceError as exc:
+            ready.set_exception(exc)
+            return
+        except Exception as exc:
+            ready.set_exception(_start_error(exc))
+            return
+        ready.set_result(info)
+        try:
+            steps.run()
+        except Exception as exc:
+            self._bridge.fail(exc)
+
+    def _load(self) -> tuple[EngineInfo, StepLoop]:
+        """torch is imported here: that takes seconds, and the loop should not wait for it."""
+        self._checkpoint("importing", 0.0)
+        from actors.engines.torch.loading import load
+        from actors.engines.torch.step_loop import StepLoop
+
+        loaded = load(self._config, self._checkpoint)
+        return loaded.info, StepLoop(self._config, loaded, self._inbox, self._bridge)
+
+    def _checkpoint(self, stage: str, fraction: float) -> None:
+        if self._inbox.is_stopping:
+            raise StartStopped("the engine was stopped while it was starting")
+        if self._progress is not None:
+            self._progress(stage, fraction)
+
+
+def _start_error(exc: Exception) -> EngineStartError:
+    hint = "Install torch and transformers." if isinstance(exc, ImportError) else ""
+    error = EngineStartError(f"the model could not be loaded: {type(exc).__name__}: {exc}", hint)
+    error.__cause__ = exc
+    return error
