@@ -1,0 +1,40 @@
+"""Stacks of real processes, shared where tests only ask and private where they break things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stacks import Stack
+from tests.e2e.word_model import write_word_model
+
+StackFactory = Callable[..., Stack]
+
+
+@pytest.fixture(scope="session")
+def word_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer of made-up words, in a folder that looks like a model's."""
+    return write_word_model(tmp_path_factory.mktemp("word-model"))
+
+
+@pytest.fixture(scope="module")
+def shared_stack(word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One worker at 10 ms a step, for tests that leave it as it was."""
+    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
+    with Stack(tmp_path_factory.mktemp("stack"), options) as stack:
+        yield stack
+
+
+@pytest.fixture
+def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
+    """Makes stacks that a test may ruin; whatever still runs afterwards is stopped."""
+    with ExitStack() as stacks:
+
+        def make(*options: str, step_ms: float = 10, **arrangement: object) -> Stack:
+            words = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", str(step_ms), *options]
+            return stacks.enter_context(Stack(tmp_path / "stack", words, **arrangement))  # type: ignore[arg-type]
+
+        yield make

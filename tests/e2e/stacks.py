@@ -1,0 +1,229 @@
+"""Real processes for the end-to-end tests: a frontend, any number of workers, all on the loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from service.demo.client import Client, Piece, StreamFailed
+from service.demo.processes import Child, free_port
+
+READY_S = 90.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stack:
+    """One frontend and its workers, found through files in a folder of their own."""
+
+    def __init__(
+        self, folder: Path, worker_options: Sequence[str], *, workers: int = 1, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder = folder
+        self._options = list(worker_options)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._environ = {
+            **os.environ,
+            "DYN_FILE_KV": str(folder / "discovery"),
+            "DYN_TCP_RPC_HOST": "127.0.0.1",
+            "DYN_SYSTEM_HOST": "127.0.0.1",
+            "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0.5",
+            "HF_HUB_OFFLINE": "1",
+            **(environ or {}),
+        }
+        self._ports: set[int] = set()
+        self.http_port = self._port()
+        self.client = Client(self.http_port)
+        self.frontend = self._start_frontend()
+        self.workers: list[Worker] = [self.add_worker() for _ in range(workers)]
+
+    def __enter__(self) -> Stack:
+        try:
+            return self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def add_worker(self, options: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Worker:
+        """Start one more."""
+        port = self._port()
+        argv = [sys.executable, "-m", "service", "--discovery-backend", "file", "--request-plane", "tcp"]
+        argv += self._options if options is None else list(options)
+        environment = {**self._environ, "DYN_SYSTEM_PORT": str(port), **(environ or {})}
+        child = Child("worker", argv, environment, self._folder / f"worker-{port}.log")
+        return Worker(child, Client(port))
+
+    def wait_ready(self, workers: int | None = None) -> Stack:
+        """Until the frontend lists a model and every worker says it serves."""
+        wanted = self.workers if workers is None else self.workers[:workers]
+        self._wait(lambda: bool(self.client.models()) and all(worker.is_healthy() for worker in wanted))
+        return self
+
+    def model(self) -> str:
+        """The one model that is served."""
+        return self.client.models()[0]
+
+    def chat(self, content: str, **options: Any) -> tuple[int, dict[str, Any]]:
+        """A unary chat request; status and decoded body."""
+        body = {"model": self.model(), "messages": [{"role": "user", "content": content}], **options}
+        status, text = self.client.post("/v1/chat/completions", body)
+        return status, json.loads(text)
+
+    def stop(self) -> None:
+        """Workers first; whoever does not go is killed by its own pid."""
+        for worker in self.workers:
+            worker.child.ask_to_stop()
+        for worker in self.workers:
+            worker.child.wait(20)
+        self.frontend.ask_to_stop()
+        self.frontend.wait(10)
+
+    def _start_frontend(self) -> Child:
+        argv = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(self.http_port)]
+        argv += ["--discovery-backend", "file", "--request-plane", "tcp", "--migration-limit", "3"]
+        return Child("frontend", argv, self._environ, self._folder / "frontend.log")
+
+    def _port(self) -> int:
+        port = free_port(frozenset(self._ports))
+        self._ports.add(port)
+        return port
+
+    def _wait(self, is_so: Any) -> None:
+        give_up_s = time.monotonic() + READY_S
+        while time.monotonic() < give_up_s:
+            for child in (self.frontend, *(worker.child for worker in self.workers)):
+                if child.exit_code is not None:
+                    raise AssertionError(f"{child.name} ended with {child.exit_code}:\n" + "\n".join(child.last_lines(40)))
+            if is_so():
+                return
+            time.sleep(0.05)
+        raise AssertionError("not ready:\n" + "\n".join(self.workers[0].child.last_lines(40)))
+
+
+@dataclass
+class Worker:
+    """One worker process and its system server."""
+
+    child: Child
+    system: Client
+
+    def is_healthy(self) -> bool:
+        """Whether its own health answers 200."""
+        try:
+            return self.system.get("/health")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def control(self, name: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One call of a control route."""
+        status, text = self.system.post(f"/engine/control/{name}", body or {})
+        assert status == 200, text
+        return json.loads(text)
+
+    def status(self) -> dict[str, Any]:
+        """Its own words on where it is."""
+        return self.control("status")
+
+    def wait_status(self, is_so: Any, timeout_s: float = 10.0) -> dict[str, Any]:
+        """Ask until the status is as wished."""
+        give_up_s = time.monotonic() + timeout_s
+        while True:
+            status = self.status()
+            if is_so(status):
+                return status
+            assert time.monotonic() < give_up_s, status
+            time.sleep(0.01)
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to its own pid."""
+        os.kill(self.child.pid, number)
+
+    def log(self) -> str:
+        """Everything it said."""
+        return self.child.log.read_text(encoding="utf-8", errors="replace")
+
+
+@dataclass
+class Reader:
+    """A streaming client in a thread: collects its pieces, or why it failed."""
+
+    client: Client
+    model: str
+    question: str
+    options: dict[str, Any]
+    pieces: list[Piece] = field(default_factory=list)
+    error: Exception | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> Reader:
+        """Begin to read."""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+        return self
+
+    def wait_text(self, count: int, timeout_s: float = 30.0) -> None:
+        """Until that many pieces with text have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.texts >= count or self.error is not None, timeout_s)
+        if self.error is not None:
+            raise self.error
+
+    def finish(self, timeout_s: float = 60.0) -> Reader:
+        """Until the stream ended."""
+        assert self._thread is not None
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "the stream did not end"
+        return self
+
+    @property
+    def texts(self) -> int:
+        """Pieces with text so far."""
+        return sum(1 for piece in self.pieces if piece.text)
+
+    @property
+    def text(self) -> str:
+        """The whole answer so far."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def reason(self) -> str | None:
+        """Its finish reason."""
+        return next((piece.reason for piece in self.pieces if piece.reason), None)
+
+    def _read(self) -> None:
+        try:
+            with self.client.ask(self.model, self.question, **self.options) as pieces:
+                for piece in pieces:
+                    with self._changed:
+                        self.pieces.append(piece)
+                        self._changed.notify_all()
+        except (StreamFailed, OSError, http.client.HTTPException) as exc:
+            with self._changed:
+                self.error = exc
+                self._changed.notify_all()
+
+
+def hang_up(port: int, model: str, question: str, after_bytes: int, **options: Any) -> None:
+    """Send a streaming request, read some bytes of the answer, and reset the connection."""
+    body = {"model": model, "messages": [{"role": "user", "content": question}], "stream": True, **options}
+    payload = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(head.encode() + payload)
+        got = 0
+        while got < after_bytes:
+            got += len(connection.recv(4096))
