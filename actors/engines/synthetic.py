@@ -46,15 +46,18 @@ class SyntheticConfig:
 class StepClock:
     """Ends one step every ``step_s`` on a grid. A clock that is behind goes on from now.
 
-    Small delays do not add up: up to one step late, the next step is still due on the grid.
+    Small delays, and timers that are early (uvloop's count whole milliseconds), do not add up: up to
+    one step late, the next step is still due on the grid.
     """
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
+        self._began_s = 0.0
         self._due_s = 0.0
 
     def begin(self, now_s: float) -> None:
         """The first step after an idle time begins now."""
+        self._began_s = now_s
         self._due_s = now_s + self._step_s
 
     def wait_s(self, now_s: float) -> float:
@@ -63,7 +66,7 @@ class StepClock:
 
     def end(self, now_s: float) -> float:
         """The step ends and the next one begins. Returns when the ended one began."""
-        began_s = self._due_s - self._step_s
+        began_s, self._began_s = self._began_s, now_s
         is_behind = now_s >= self._due_s + self._step_s
         self._due_s = (now_s if is_behind else self._due_s) + self._step_s
         return began_s

@@ -1,0 +1,64 @@
+"""The conformance kit: what `protocols.engine.Engine` promises, as tests that any engine can run.
+
+    class TestMyEngine(EngineConformance):
+        @pytest.fixture
+        def make_engine(self) -> Callable[[], Engine]:
+            return lambda: MyEngine(...)
+
+The engine shall be small: two to eight slots, a context of at least 64 tokens. Override `reader` to
+share one started engine between tests where a start is expensive.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from tests.conformance.promises_flow import AbortPromises, FlowPromises, PausePromises
+from tests.conformance.promises_life import LifePromises, stop
+from tests.conformance.promises_output import OutputPromises
+from tests.conformance.reader import EngineReader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from protocols.engine import Engine
+
+
+class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises, PausePromises):
+    """All promises. A subclass says how its engine is made."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture(params=["asyncio", "uvloop"])
+    def anyio_backend(self, request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+        """The loops that the worker runs on."""
+        return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+    @pytest.fixture
+    def make_engine(self) -> Callable[[], Engine]:
+        """A factory of engines that have not started."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def reader(self, make_engine: Callable[[], Engine]) -> AsyncIterator[EngineReader]:
+        """A started engine and its reader. Whatever the test left running still ends as promised."""
+        async with open_reader(make_engine()) as reader:
+            yield reader
+
+
+@asynccontextmanager
+async def open_reader(engine: Engine) -> AsyncIterator[EngineReader]:
+    """Start an engine; abort what the block leaves behind, see it confirmed, and stop."""
+    try:
+        reader = EngineReader(engine, await engine.start())
+        yield reader
+        for heard in reader.live:
+            engine.abort(heard.engine_id)
+        await reader.read_to_end(*reader.live)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await stop(engine)
