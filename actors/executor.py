@@ -80,6 +80,11 @@ class Executor:
                 await self._serve_requests()
 
     @property
+    def running_requests(self) -> int:
+        """Requests the engine holds, those being aborted included. Any thread."""
+        return len(self._rows)
+
+    @property
     def running_sequences(self) -> int:
         """Sequences the engine holds, those being aborted included."""
         return self._used

@@ -1,0 +1,106 @@
+"""The figures of one request, computed once at its end and written down by every listener.
+
+A request passes four hops. Each begins where the one before it ended, and the one in which the
+request ended lasts until then: the durations of the hops add up to the duration of the request.
+
+    arrived | intake | admitted | resolve | resolved | execute | first token | stream | ended
+                                          resolved | waiting | submitted | prefill | first token
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from protocols.telemetry import Outcome
+from service.telemetry.traceparent import TraceParent, parse_traceparent
+
+if TYPE_CHECKING:
+    from protocols.telemetry import RequestStory
+
+
+class HopName(StrEnum):
+    """The hops of a request, in their order."""
+
+    INTAKE = "intake"
+    RESOLVE = "resolve"
+    EXECUTE = "execute"
+    STREAM = "stream"
+
+
+_HOPS = tuple(HopName)
+# Served to the end: only then the time after the first token was spent on tokens and nothing else.
+_SERVED = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
+
+
+class Hop(NamedTuple):
+    """One hop; monotonic seconds."""
+
+    name: HopName
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took."""
+        return self.end_s - self.start_s
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """What follows from a `RequestStory`. Seconds; None where the request did not get that far.
+
+    request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token.
+    submitted_s: the story's, in order with the hops.
+    itl_mean_s: mean time between two tokens of one choice; only for requests that were served.
+    """
+
+    hops: tuple[Hop, ...]
+    request_s: float
+    submitted_s: float | None
+    queue_s: float | None
+    ttft_s: float | None
+    itl_mean_s: float | None
+    trace: TraceParent | None
+
+
+def figures_of(story: RequestStory) -> Figures:
+    """Compute them. Times that run backwards (a driver with another clock) count as no time at all."""
+    hops = _hops_of(story)
+    arrived_s, ended_s = hops[0].start_s, hops[-1].end_s
+    first_s = hops[3].start_s if len(hops) > 3 else None
+    submitted_s = story.submitted_s
+    if submitted_s is not None:
+        _, resolved_s, until_s = hops[min(2, len(hops) - 1)]
+        submitted_s = min(max(submitted_s, resolved_s), until_s)
+    return Figures(
+        hops=hops,
+        request_s=ended_s - arrived_s,
+        submitted_s=submitted_s,
+        queue_s=None if submitted_s is None else submitted_s - arrived_s,
+        ttft_s=None if first_s is None else first_s - arrived_s,
+        itl_mean_s=None if first_s is None else _itl_mean_s(story, ended_s - first_s),
+        trace=parse_traceparent(story.trace_headers),
+    )
+
+
+def _hops_of(story: RequestStory) -> tuple[Hop, ...]:
+    hops: list[Hop] = []
+    start_s = story.arrived_s
+    ended_s = max(story.ended_s, start_s)
+    for name, mark_s in zip(
+        _HOPS, (story.admitted_s, story.resolved_s, story.first_token_s, None), strict=True
+    ):
+        end_s = ended_s if mark_s is None else min(max(mark_s, start_s), ended_s)
+        hops.append(Hop(name, start_s, end_s))
+        if mark_s is None:
+            break
+        start_s = end_s
+    return tuple(hops)
+
+
+def _itl_mean_s(story: RequestStory, streamed_s: float) -> float | None:
+    """Choices run side by side, so each of them makes its share of the gaps in the same time."""
+    gaps = story.completion_tokens / story.n - 1
+    return streamed_s / gaps if gaps > 0 and story.outcome in _SERVED else None

@@ -1,0 +1,117 @@
+"""Gauges that are read when somebody asks: nothing is paid for them in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client.core import GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from actors.mailbox import Mailbox
+    from protocols.engine import EngineInfo
+
+# The mailboxes of a graph, so that their series exist before it opens; a test holds the graph to it.
+MAILBOXES = ("intake", "resolver", "executor", "streamer", "monitor", "executor_control")
+
+
+class LedgerView(Protocol):
+    """The books, as a gauge sees them."""
+
+    @property
+    def live_count(self) -> int:
+        """Requests without an outcome."""
+        ...
+
+
+class ExecutorView(Protocol):
+    """The executor, as a gauge sees it."""
+
+    @property
+    def running_requests(self) -> int:
+        """Requests the engine holds, those being aborted included."""
+        ...
+
+    @property
+    def running_sequences(self) -> int:
+        """Sequences the engine holds."""
+        ...
+
+
+class GraphView(Protocol):
+    """The open graph, as a scrape sees it: counters only, from a thread that is not the loop's."""
+
+    @property
+    def ledger(self) -> LedgerView:
+        """Who is live."""
+        ...
+
+    @property
+    def executor(self) -> ExecutorView:
+        """What the engine holds."""
+        ...
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine said at its start."""
+        ...
+
+    def mailboxes(self) -> Sequence[Mailbox]:
+        """Depth and capacity of every lane."""
+        ...
+
+
+class LiveGauges:
+    """A collector in the sense of prometheus_client. Zero everywhere until `graph` is set.
+
+    used_blocks: KV blocks in use, written by the event loop after every step.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.graph: GraphView | None = None
+        self.used_blocks = 0
+
+    def describe(self) -> Iterable[Metric]:
+        """The names, for the registry's check that nobody else has them."""
+        return self.collect()
+
+    def collect(self) -> Iterable[Metric]:
+        """Any thread."""
+        graph = self.graph
+        yield from self._mailboxes(graph)
+        live = 0 if graph is None else graph.ledger.live_count
+        requests = 0 if graph is None else graph.executor.running_requests
+        sequences = 0 if graph is None else graph.executor.running_sequences
+        yield self._family("requests_live", "Requests that are owed an outcome.", live)
+        yield self._family(
+            "requests_in_flight", "Requests the engine holds, until it confirms their end.", requests
+        )
+        yield self._family("engine_running_sequences", "Sequences the engine holds.", sequences)
+        total = 0 if graph is None else graph.info.total_blocks or 0
+        used = self.used_blocks
+        blocks = self._family(
+            "kv_blocks", "Blocks of the paged KV cache, after the last step.", labels=("state",)
+        )
+        blocks.add_metric(("used",), used)
+        blocks.add_metric(("free",), max(0, total - used))
+        yield blocks
+
+    def _mailboxes(self, graph: GraphView | None) -> Iterable[Metric]:
+        depth = self._family("mailbox_depth", "Messages that wait for an actor.", labels=("actor",))
+        capacity = self._family("mailbox_capacity", "Messages that fit.", labels=("actor",))
+        found = {} if graph is None else {box.actor: box for box in graph.mailboxes()}
+        for actor in dict.fromkeys((*MAILBOXES, *found)):
+            box = found.get(actor)
+            depth.add_metric((actor,), 0 if box is None else box.waiting)
+            capacity.add_metric((actor,), 0 if box is None else box.capacity)
+        yield depth
+        yield capacity
+
+    def _family(
+        self, name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None
+    ) -> GaugeMetricFamily:
+        return GaugeMetricFamily(self._prefix + name, text, value=value, labels=labels)

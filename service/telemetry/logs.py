@@ -1,0 +1,123 @@
+"""Structured logs through one writer.
+
+structlog turns an event and its fields into a dictionary; it becomes one record of the standard library, and
+whoever owns the root logger writes it: our early handler at first, then the framework's. As the framework's
+handler takes text only, the text is the event with its fields, as JSON where its own lines are JSON
+(``DYN_LOGGING_JSONL``), else as ``event key=value``.
+
+Keyword ``once_per``: of all events with the same value, one a minute is let through. It is not written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import structlog
+
+from service.telemetry.early import install_early_handler, is_truthy
+from service.telemetry.repeats import RepeatLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+
+_JSON = msgspec.json.Encoder(enc_hook=str)
+_LIMITER = RepeatLimiter()
+_LEVELS = logging.getLevelNamesMapping()
+_METHODS = {"warn": "WARNING", "exception": "ERROR", "fatal": "CRITICAL"}
+
+
+def configure_logging(environ: Mapping[str, str]) -> None:
+    """First thing in the process: lines before the framework has its own handler go to stderr."""
+    install_early_handler(environ)
+
+
+def get_logger(name: str) -> FilteringBoundLogger:
+    """A logger whose lines carry ``name`` as their target, also for the filters of ``DYN_LOG``."""
+    logger = structlog.wrap_logger(
+        RecordWriter(name),
+        processors=[
+            _drop_disabled,
+            _drop_repeats,
+            structlog.processors.format_exc_info,
+            _as_record,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+        cache_logger_on_first_use=True,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+class RecordWriter:
+    """The end of the chain: makes the record and hands it to the standard library."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def is_enabled(self, level: int) -> bool:
+        """Whether anybody would write it."""
+        return self._logger.isEnabledFor(level)
+
+    def write(self, level: int, text: str, event: str, fields: dict[str, Any]) -> None:
+        """One record. The framework takes its target from ``module`` when there is no function."""
+        name = self._logger.name
+        record = logging.LogRecord(name, level, "", 0, text, None, None, func="<module>")
+        record.module = name
+        record.event = event
+        record.fields = fields
+        self._logger.handle(record)
+
+    # structlog calls the method that is named like the event's level.
+    debug = info = warning = warn = error = critical = fatal = exception = write
+
+
+def _level_of(method: str) -> int:
+    return _LEVELS[_METHODS.get(method, method.upper())]
+
+
+def _drop_disabled(writer: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    if not writer.is_enabled(_level_of(method)):
+        raise structlog.DropEvent
+    return event
+
+
+def _drop_repeats(_writer: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    key = event.pop("once_per", None)
+    if key is None:
+        return event
+    held = _LIMITER.admit((event["event"], key))
+    if held is None:
+        raise structlog.DropEvent
+    if held:
+        event["repeats"] = held
+    return event
+
+
+def _as_record(
+    _writer: WrappedLogger, method: str, event: EventDict
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    message = str(event.pop("event"))
+    fields = {name: value for name, value in event.items() if value is not None}
+    if is_truthy(os.environ.get("DYN_LOGGING_JSONL")):
+        text = _JSON.encode({"message": message, **fields}).decode()
+    else:
+        text = _as_text(message, fields)
+    return (_level_of(method), text, message, fields), {}
+
+
+def _as_text(message: str, fields: Mapping[str, Any]) -> str:
+    words = [message, *(f"{name}={_shown(value)}" for name, value in fields.items() if name != "exception")]
+    traceback = f"\n{fields['exception']}" if "exception" in fields else ""
+    return " ".join(words) + traceback
+
+
+def _shown(value: object) -> str:
+    """A value on a line of text: in quotes, with escapes, where it would not be one word."""
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    text = str(value)
+    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)

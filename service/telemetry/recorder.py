@@ -1,0 +1,158 @@
+"""The graph's listener: hears once, tells metrics, stories, log and spans.
+
+A listener that breaks (a full disk behind the log, a bug) is counted and named; the graph never
+notices. Health probes reach the log at DEBUG and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from protocols.telemetry import AbortResult, CancelReason, Phase, RequestStory, WorkerState
+from service.telemetry.figures import figures_of
+from service.telemetry.loop_lag import LoopLag
+from service.telemetry.metrics import Metrics
+from service.telemetry.request_log import RequestLog
+from service.telemetry.stories import Stories
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from protocols.steps import EngineStep
+    from service.telemetry.live import GraphView
+    from service.telemetry.spans import Spans
+
+_DISTRIBUTION = "dynamo-actor-worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """What the listeners must know about the worker.
+
+    engine: the word of ``--engine``. environ: where the framework's switches for traces are read.
+    """
+
+    engine: str
+    framework_version: str
+    version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Recorder:
+    """Implements `protocols.telemetry.Telemetry`. Belongs to the event loop, except where said."""
+
+    def __init__(self, metrics: Metrics, stories: Stories, log: RequestLog, spans: Spans | None) -> None:
+        self._metrics = metrics
+        self._log = log
+        self._spans = spans
+        self.stories = stories
+        self.loop_lag = LoopLag(metrics.loop_lag.observe)
+        self.count_chunk = metrics.count_chunk
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What the framework's ``/metrics`` shall carry too. Any thread."""
+        return self._metrics.registry
+
+    def watch(self, graph: GraphView) -> None:
+        """The graph is open: its gauges are read at every scrape from now on."""
+        self._metrics.watch(graph)
+
+    def drain_until(self, ends_s: float) -> None:
+        """A drain has until then (the graph's clock), for the lines of the log."""
+        self._log.drain_ends_s = ends_s
+
+    def shutdown(self) -> None:
+        """Send what still waits. Blocks for at most 2 s; never raises; idempotent. Any thread."""
+        if self._spans is not None:
+            self._guard("spans", self._spans.shutdown)
+
+    def request_submitted(
+        self, trace_headers: Mapping[str, str] | None
+    ) -> tuple[tuple[tuple[str, str], ...], object]:
+        """Headers for the engine; those of a recorded request name the span ``actor.execute``."""
+        if not trace_headers:
+            return (), None
+        if self._spans is not None:
+            try:
+                return self._spans.request_submitted(trace_headers)
+            except Exception as exc:
+                self._failed("spans", exc)
+        return tuple(trace_headers.items()), None
+
+    def request_ended(self, story: RequestStory) -> None:
+        """Compute the figures once and let everybody write them down."""
+        figures = figures_of(story)
+        if not story.is_probe:
+            self._guard("metrics", partial(self._metrics.request_ended, story, figures))
+            self._guard("stories", partial(self.stories.request_ended, story, figures))
+            if self._spans is not None:
+                self._guard("spans", partial(self._spans.request_ended, story, figures))
+        self._guard("log", partial(self._log.request_ended, story, figures))
+
+    def request_rejected(self, reason: str) -> None:
+        """Admission said no."""
+        self._metrics.request_rejected(reason)
+
+    def request_named_unknown(self, key: str) -> None:
+        """A request carried a key without a meaning here."""
+        self._guard("log", partial(self._log.request_named_unknown, key))
+
+    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
+        """A request is being ended early."""
+        self._metrics.request_cancelled(reason, phase)
+
+    def abort_result(self, result: AbortResult) -> None:
+        """An abort was asked for, confirmed, or not confirmed in time."""
+        self._metrics.abort_result(result)
+        if result is AbortResult.TIMED_OUT:
+            self._guard("log", self._log.abort_timed_out)
+
+    def step_done(self, step: EngineStep, tokens: int) -> None:
+        """The engine made a step."""
+        self._metrics.step_done(step, tokens)
+
+    def state_changed(self, state: WorkerState) -> None:
+        """The worker moved on in its life."""
+        self._metrics.state_changed(state)
+        self._guard("log", partial(self._log.state_changed, state))
+        if self._spans is not None:
+            self._guard("spans", partial(self._spans.state_changed, state))
+
+    def drain_progress(self, remaining: int) -> None:
+        """While draining: so many requests are left."""
+        self._metrics.drain_progress(remaining)
+        self._guard("log", partial(self._log.drain_progress, remaining))
+        if self._spans is not None:
+            self._guard("spans", partial(self._spans.drain_progress, remaining))
+
+    def drain_ended(self, seconds: float) -> None:
+        """A drain is over."""
+        self._metrics.drain_ended(seconds)
+        self._guard("log", partial(self._log.drain_ended, seconds))
+        if self._spans is not None:
+            self._guard("spans", partial(self._spans.drain_ended, seconds))
+
+    def _guard(self, listener: str, report: Callable[[], None]) -> None:
+        try:
+            report()
+        except Exception as exc:
+            self._failed(listener, exc)
+
+    def _failed(self, listener: str, error: Exception) -> None:
+        self._metrics.listener_failed(listener)
+        if listener != "log":
+            self._guard("log", partial(self._log.listener_failed, listener, error))
+
+
+def build_recorder(settings: RecorderSettings) -> Recorder:
+    """Everything put together. Raises ConfigError for telemetry settings that cannot be followed."""
+    metrics = Metrics(
+        version=settings.version, engine=settings.engine, framework_version=settings.framework_version
+    )
+    return Recorder(metrics, Stories(), RequestLog(), None)

@@ -1,0 +1,138 @@
+"""The last finished requests, for whoever asks what happened: the trace route and the demo.
+
+What failed and what was slow is what people ask about, so neither is pushed out by the many
+requests that went well.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from protocols.telemetry import Outcome
+from service.telemetry.figures import HopName, figures_of
+from service.telemetry.identifiers import shown_id
+from service.telemetry.waterfall import render_waterfall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocols.telemetry import RequestStory
+    from service.telemetry.figures import Figures, Hop
+
+__all__ = ["Stories", "render_waterfall", "story_as_dict"]
+
+# Together 256 stories, about 200 KB.
+LAST, FAILED, SLOW = 128, 64, 32
+# The slowest of this window and of the one before it are kept: the cold start does not stay on top for ever.
+WINDOW_S = 600.0
+
+_FAILURES = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.INTERRUPTED})
+
+
+class Stories:
+    """Bounded, in the order of endings. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._last: deque[RequestStory] = deque(maxlen=LAST)
+        self._failed: deque[RequestStory] = deque(maxlen=FAILED)
+        # Heaps of (duration, engine id, story): the id is unique, so stories are never compared.
+        self._slow: list[tuple[float, int, RequestStory]] = []
+        self._slow_before: list[tuple[float, int, RequestStory]] = []
+        self._window_ends_s = 0.0
+
+    def request_ended(self, story: RequestStory, figures: Figures) -> None:
+        """Keep it, at the cost of an older one."""
+        self._last.append(story)
+        if story.outcome in _FAILURES:
+            self._failed.append(story)
+        if story.ended_s >= self._window_ends_s:
+            is_next = story.ended_s < self._window_ends_s + WINDOW_S
+            self._slow_before = self._slow if is_next else []
+            self._slow = []
+            self._window_ends_s = story.ended_s + WINDOW_S
+        entry = (figures.request_s, story.engine_id, story)
+        if len(self._slow) < SLOW:
+            heapq.heappush(self._slow, entry)
+        elif entry > self._slow[0]:
+            heapq.heapreplace(self._slow, entry)
+
+    def select(self, which: str | int, limit: int = 16) -> list[RequestStory]:
+        """At most ``limit`` stories, what was asked for most likely first.
+
+        which: "last" or "failed" (newest first), "slowest" (slowest first), or an id: the engine's (a
+        number) or the caller's (several requests may have had it; newest first).
+        """
+        match which:
+            case "last":
+                found = reversed(self._last)
+            case "failed":
+                found = reversed(self._failed)
+            case "slowest":
+                found = (story for _, _, story in sorted(self._slow + self._slow_before, reverse=True))
+            case _:
+                wanted = str(which)
+                found = (story for story in self._all() if wanted in (str(story.engine_id), story.context_id))
+        return [story for story, _ in zip(found, range(limit), strict=False)]
+
+    def _all(self) -> list[RequestStory]:
+        """Every story once, newest first."""
+        slow = (story for _, _, story in self._slow + self._slow_before)
+        by_id = {story.engine_id: story for stories in (self._last, self._failed, slow) for story in stories}
+        return sorted(by_id.values(), key=lambda story: story.ended_s, reverse=True)
+
+    def as_dict(self, story: RequestStory) -> dict[str, Any]:
+        """See `story_as_dict`."""
+        return story_as_dict(story)
+
+
+def story_as_dict(
+    story: RequestStory, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
+    """One story as JSON takes it. Times in milliseconds, to the microsecond; no content.
+
+    A hop's ``start_ms`` counts from the arrival. The hop "actor.execute" says how long of it was spent in
+    the waiting room and how long in the engine's prefill.
+    """
+    figures = figures_of(story)
+    arrived = datetime.fromtimestamp(wall() - clock() + story.arrived_s, UTC)
+    return {
+        "engine_id": story.engine_id,
+        "context_id": shown_id(story.context_id),
+        "trace_id": None if figures.trace is None else figures.trace.trace_id,
+        "arrived_at": arrived.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "outcome": story.outcome.value,
+        "phase": story.phase.value,
+        "finish_reason": story.finish_reason,
+        "cancel_reason": None if story.cancel_reason is None else story.cancel_reason.value,
+        "error_kind": story.error_kind,
+        "n": story.n,
+        "prompt_tokens": story.prompt_tokens,
+        "cached_tokens": story.cached_tokens,
+        "completion_tokens": story.completion_tokens,
+        "duration_ms": _ms(figures.request_s),
+        "queue_ms": _ms(figures.queue_s),
+        "ttft_ms": _ms(figures.ttft_s),
+        "itl_mean_ms": _ms(figures.itl_mean_s),
+        "hops": [_hop_as_dict(hop, figures) for hop in figures.hops],
+    }
+
+
+def _hop_as_dict(hop: Hop, figures: Figures) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": f"actor.{hop.name.value}",
+        "start_ms": _ms(hop.start_s - figures.hops[0].start_s),
+        "duration_ms": _ms(hop.duration_s),
+    }
+    if hop.name is HopName.EXECUTE:
+        submitted_s = figures.submitted_s
+        entry["waiting_ms"] = _ms((hop.end_s if submitted_s is None else submitted_s) - hop.start_s)
+        entry["prefill_ms"] = None if submitted_s is None else _ms(hop.end_s - submitted_s)
+    return entry
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
