@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
+from protocols.errors import StartStopped
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -98,6 +100,6 @@ class Supervisor(Generic[T]):
     def _note(self, exc: BaseException, ready: asyncio.Future[T]) -> None:
         self.failure = exc
         if not ready.done():
-            ready.set_exception(exc if isinstance(exc, Exception) else RuntimeError(f"start was ended: {exc!r}"))
+            ready.set_exception(exc if isinstance(exc, Exception) else StartStopped("the start was interrupted"))
             # Seen, even if start() was cancelled and nobody will fetch it.
             ready.exception()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dynamo.common.backend.worker import WorkerConfig
 
@@ -15,6 +15,11 @@ from service.plan import ServingPlan
 from service.stopping import StopSignals
 from service.telemetry.recorder import RecorderSettings, build_recorder
 
+if TYPE_CHECKING:
+    from actors.engines.torch.config import DeviceChoice, DtypeChoice
+
+# What the synthetic engine pretends to have been made for, in tokens.
+SYNTHETIC_CONTEXT = 2048
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -46,7 +51,7 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
         return SyntheticEngine(
             SyntheticConfig(
                 model=str(model.path),
-                context_length=settings.model.max_seq_len or SyntheticConfig.context_length,
+                context_length=settings.model.max_seq_len or SYNTHETIC_CONTEXT,
                 max_num_seqs=settings.engine.max_num_seqs,
                 step_ms=settings.synthetic.step_s * 1000,
             )
@@ -57,8 +62,9 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
     return TorchEngine(
         TorchConfig(
             model_path=model.path,
-            device=torch.device,
-            dtype=torch.dtype,
+            # The options allow exactly the words of these types.
+            device=cast("DeviceChoice", torch.device),
+            dtype=cast("DtypeChoice", torch.dtype),
             threads=torch.threads,
             memory_gb=torch.memory_gb,
             max_num_seqs=settings.engine.max_num_seqs,

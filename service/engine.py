@@ -53,6 +53,7 @@ class ActorEngine(LLMEngine):
         self._supervisor: Supervisor[Graph] | None = None
         self._engine = engine
         self._start_failure: BaseException | None = None
+        self._loop_lag: asyncio.Task[None] | None = None
         self.death = DeathPath(signals)
         self._controls = Controls(self, plan)
 
@@ -109,6 +110,7 @@ class ActorEngine(LLMEngine):
             self._start_failure = exc
             raise
         self._recorder.watch(self._graph)
+        self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
         return _engine_config(self._plan, self._graph.info)
 
     async def generate(
@@ -126,7 +128,9 @@ class ActorEngine(LLMEngine):
                 if context.is_stopped() and outbox.terminal is None:
                     graph.reader_gone(ticket)
                     await outbox.wait_terminal()
-                yield await outbox.take()  # type: ignore[misc] # our chunk names more keys than theirs
+                chunk = await outbox.take()
+                self._recorder.count_chunk()
+                yield chunk  # type: ignore[misc] # ours names the keys that theirs leaves open
         except ServiceError as exc:
             raise to_framework(exc) from exc
         finally:
@@ -145,7 +149,9 @@ class ActorEngine(LLMEngine):
         """
         if self._graph is None or self._supervisor is None:
             return None
-        return await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
+        ladder = ladder or self.ladder_from_now()
+        self._recorder.drain_until(ladder.end_at_s)
+        return await self._supervisor.while_open(self._graph.drain_by(ladder))
 
     def ladder_from_now(self) -> DrainLadder:
         """The budgets, counted from the first signal, or from now when there was none."""
@@ -175,6 +181,8 @@ class ActorEngine(LLMEngine):
             await asyncio.sleep(_FLUSH_S)
         await self._supervisor.stop()
         self._supervisor = None
+        if self._loop_lag is not None:
+            self._loop_lag.cancel()
         self._recorder.shutdown()
 
     async def health_check_payload(self) -> dict[str, Any] | None:
@@ -237,7 +245,7 @@ class ActorEngine(LLMEngine):
 
 
 def _engine_config(plan: ServingPlan, info: EngineInfo) -> EngineConfig:
-    facts = {
+    facts: dict[str, Any] = {
         "context_length": info.context_length,
         "kv_cache_block_size": info.block_tokens,
         "total_kv_blocks": info.total_blocks,

@@ -13,7 +13,7 @@ from rich.markup import escape
 from service.demo.client import Client, Piece
 from service.demo.processes import Stack
 from service.demo.waiting import StackFailed, wait_for_status
-from service.telemetry.stories import render_waterfall
+from service.telemetry.waterfall import render_waterfall
 
 QUESTION = "What is the capital of France?"
 _LONG_QUESTION = "Tell me a long story about a lighthouse keeper and the sea."
