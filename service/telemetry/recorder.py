@@ -7,6 +7,7 @@ notices. Health probes reach the log at DEBUG and nothing else.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +18,10 @@ from protocols.telemetry import AbortResult, CancelReason, Phase, RequestStory, 
 from service.telemetry.figures import figures_of
 from service.telemetry.loop_lag import LoopLag
 from service.telemetry.metrics import Metrics
+from service.telemetry.repeats import quiet_library
 from service.telemetry.request_log import RequestLog
 from service.telemetry.stories import Stories
+from service.telemetry.trace_settings import read_trace_settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from protocols.steps import EngineStep
     from service.telemetry.live import GraphView
     from service.telemetry.spans import Spans
+    from service.telemetry.trace_settings import TraceSettings
 
 _DISTRIBUTION = "dynamo-actor-worker"
 
@@ -34,11 +38,14 @@ _DISTRIBUTION = "dynamo-actor-worker"
 class RecorderSettings:
     """What the listeners must know about the worker.
 
-    engine: the word of ``--engine``. environ: where the framework's switches for traces are read.
+    engine: the word of ``--engine``. model: the name it is served under. instance_id: tells this process from
+    the others of its service. environ: where the framework's switches for traces are read.
     """
 
     engine: str
     framework_version: str
+    model: str | None = None
+    instance_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -136,7 +143,7 @@ class Recorder:
         self._metrics.drain_ended(seconds)
         self._guard("log", partial(self._log.drain_ended, seconds))
         if self._spans is not None:
-            self._guard("spans", partial(self._spans.drain_ended, seconds))
+            self._guard("spans", self._spans.drain_ended)
 
     def _guard(self, listener: str, report: Callable[[], None]) -> None:
         try:
@@ -155,4 +162,28 @@ def build_recorder(settings: RecorderSettings) -> Recorder:
     metrics = Metrics(
         version=settings.version, engine=settings.engine, framework_version=settings.framework_version
     )
-    return Recorder(metrics, Stories(), RequestLog(), None)
+    log = RequestLog()
+    traces = read_trace_settings(settings.environ)
+    spans = None if traces is None else _build_spans(settings, traces, metrics, log)
+    return Recorder(metrics, Stories(), log, spans)
+
+
+def _build_spans(
+    settings: RecorderSettings, traces: TraceSettings, metrics: Metrics, log: RequestLog
+) -> Spans:
+    # Imported only when spans are on: a worker without them starts without OpenTelemetry's SDK.
+    from service.telemetry.exporting import Pipeline, build_exporter  # noqa: PLC0415
+    from service.telemetry.span_attributes import RequestAttributes  # noqa: PLC0415
+    from service.telemetry.spans import Spans, resource_of  # noqa: PLC0415
+
+    def on_lost(reason: str, count: int) -> None:
+        metrics.spans_lost(reason, count)
+        log.spans_lost(reason, count)
+
+    quiet_library("opentelemetry")
+    return Spans(
+        Pipeline(traces, build_exporter(traces.protocol), on_lost),
+        resource_of(settings.version, settings.instance_id),
+        RequestAttributes(version=settings.version, engine=settings.engine, model=settings.model),
+        has_roots=traces.has_roots,
+    )

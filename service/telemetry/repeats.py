@@ -43,16 +43,30 @@ class RepeatLimiter:
             return held
 
 
-class RepeatFilter(logging.Filter):
-    """For the logger of a library that repeats itself: one record per place in its code and minute."""
+def quiet_library(name: str) -> None:
+    """Let a library that repeats itself say the same thing once a minute. Idempotent.
+
+    Everything below the logger ``name`` passes one handler on its way to the root's. "The same thing" is
+    a place in its code, since its texts carry delays and addresses.
+    """
+    logger = logging.getLogger(name)
+    if not any(isinstance(handler, _Forwarder) for handler in logger.handlers):
+        logger.addHandler(_Forwarder())
+        logger.propagate = False
+
+
+class _Forwarder(logging.Handler):
+    """Hands records on to the root logger's handlers, whoever they are by then."""
 
     def __init__(self) -> None:
         super().__init__()
         self._limiter = RepeatLimiter()
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is let through; it says how many like it were not."""
+    def emit(self, record: logging.LogRecord) -> None:
+        """Let it through, or count it."""
         held = self._limiter.admit((record.name, record.lineno))
+        if held is None:
+            return
         if held:
-            record.msg = f"{record.msg} (and {held} times before)"
-        return held is not None
+            record.msg, record.args = f"{record.getMessage()} (and {held} times before)", None
+        logging.getLogger().handle(record)

@@ -70,6 +70,10 @@ class RequestLog:
         self.drain_ends_s = None
         self._worker.info("drain.ended", seconds=round(seconds, 3))
 
+    def spans_lost(self, reason: str, count: int) -> None:
+        """Any thread. The counter has them all; here it is said once a minute."""
+        self._worker.warning("trace.spans_lost", reason=reason, count=count, once_per=reason)
+
     def listener_failed(self, listener: str, error: Exception) -> None:
         """Something of ours is broken: by its type, since its text may carry anything."""
         self._worker.error(

@@ -1,0 +1,80 @@
+"""Whether and how spans leave this process: the framework's own variables, read the way it reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from service.options.errors import ConfigError, Problem
+from service.telemetry.early import is_truthy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Protocol = Literal["grpc", "http/protobuf"]
+
+SWITCH = "OTEL_EXPORT_ENABLED"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
+_BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
+_DELAY = "OTEL_BSP_SCHEDULE_DELAY"
+# The SDK's own defaults: spans, spans, milliseconds.
+_DEFAULT_QUEUE, _DEFAULT_BATCH, _DEFAULT_DELAY_MS = 2048, 512, 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """How spans are exported. Endpoint, headers, certificates and time-outs are the SDK's to read.
+
+    queue_spans: most spans that wait for the collector. batch_spans: most in one message to it.
+    has_roots: whether spans that nobody else's trace asks for (a drain) are recorded too.
+    """
+
+    protocol: Protocol = "grpc"
+    queue_spans: int = _DEFAULT_QUEUE
+    batch_spans: int = _DEFAULT_BATCH
+    delay_ms: int = _DEFAULT_DELAY_MS
+    has_roots: bool = True
+
+
+def read_trace_settings(environ: Mapping[str, str]) -> TraceSettings | None:
+    """None when export is off. Raises ConfigError for values that cannot be followed."""
+    if not is_truthy(environ.get(SWITCH)) or is_truthy(environ.get("OTEL_SDK_DISABLED")):
+        return None
+    queue_spans = _whole(environ, _QUEUE, _DEFAULT_QUEUE)
+    return TraceSettings(
+        protocol=_protocol(environ),
+        queue_spans=queue_spans,
+        batch_spans=min(_whole(environ, _BATCH, _DEFAULT_BATCH), queue_spans),
+        delay_ms=_whole(environ, _DELAY, _DEFAULT_DELAY_MS),
+        has_roots=_has_roots(environ),
+    )
+
+
+def _protocol(environ: Mapping[str, str]) -> Protocol:
+    for name in _PROTOCOLS:
+        match environ.get(name, ""):
+            case "":
+                continue
+            case "grpc":
+                return "grpc"
+            case "http/protobuf":
+                return "http/protobuf"
+            case other:
+                raise ConfigError([Problem(name, other, "grpc or http/protobuf")])
+    return "grpc"
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ConfigError([Problem(name, text, "a whole number above 0")])
+    return int(text)
+
+
+def _has_roots(environ: Mapping[str, str]) -> bool:
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "")
+    ratio = environ.get("OTEL_TRACES_SAMPLE_RATIO", "")
+    return not sampler.endswith("always_off") and ratio not in ("0", "0.0")
