@@ -15,8 +15,9 @@ from actors.outbox import Terminal
 from actors.ticket import Ticket
 from actors.vetting import flaw_of
 from actors.waiting_room import WaitingRoom
+from actors.watchdog import HangWatch
 from protocols.engine import Engine
-from protocols.errors import EngineShutdown, GenerationFailed
+from protocols.errors import EngineDead, EngineShutdown, GenerationFailed
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep
@@ -43,30 +44,35 @@ class ExecutorLanes:
     streamer: MemoryObjectSendStream[EngineStep]
 
 
-class Executor:
-    """resolver -> **executor** -> engine -> **executor** -> streamer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorLimits:
+    """capacity: sequences in the engine at once. vocab_size: ids it may produce."""
 
-    capacity: sequences in the engine at once. vocab_size: ids it may produce.
-    """
+    capacity: int
+    vocab_size: int
+    hang_timeout_s: float
+
+
+class Executor:
+    """resolver -> **executor** -> engine -> **executor** -> streamer."""
 
     def __init__(  # noqa: PLR0913 - the actor's ends and what it owns
         self,
         lanes: ExecutorLanes,
         engine: Engine,
+        limits: ExecutorLimits,
         ledger: Ledger,
         telemetry: Telemetry,
         clock: Callable[[], float],
-        *,
-        capacity: int,
-        vocab_size: int,
     ) -> None:
         self._lanes = lanes
         self._engine = engine
         self._ledger = ledger
         self._telemetry = telemetry
         self._clock = clock
-        self._capacity = capacity
-        self._vocab_size = vocab_size
+        self._capacity = limits.capacity
+        self._vocab_size = limits.vocab_size
+        self._watch = HangWatch(limits.hang_timeout_s, clock)
         self._waiting_room = WaitingRoom()
         self._rows: dict[EngineId, _Row] = {}
         self._used = 0
@@ -77,6 +83,7 @@ class Executor:
             async with anyio.create_task_group() as loops:
                 loops.start_soon(self._serve_control)
                 loops.start_soon(self._serve_steps)
+                loops.start_soon(self._watch_engine)
                 await self._serve_requests()
 
     @property
@@ -112,6 +119,16 @@ class Executor:
             step = self.on_step(await self._engine.next_step())
             await send(self._lanes.streamer, step)
 
+    async def _watch_engine(self) -> None:
+        while True:
+            await anyio.sleep(self._watch.pause_s)
+            if self._watch.is_hung(is_owed=self._is_step_owed()):
+                raise EngineDead("the engine is hung: requests in flight and no step (--engine-hang-timeout)")
+
+    def _is_step_owed(self) -> bool:
+        """A step is due for every request that is not held back, and for every abort not yet confirmed."""
+        return any(row.is_aborting or not row.is_paused for row in self._rows.values())
+
     def on_resolved(self, resolved: Resolved) -> None:
         """A request may now wait for a slot. One that has ended meanwhile is dropped."""
         if self._ledger.find(resolved.engine_id) is not None:
@@ -133,6 +150,7 @@ class Executor:
 
         That is the step itself unless the engine said something that cannot be true.
         """
+        self._watch.stepped()
         kept: list[Delta] | None = None
         for place, delta in enumerate(step.deltas):
             if not self._is_sound(delta):

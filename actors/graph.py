@@ -15,13 +15,13 @@ from anyio.streams.memory import MemoryObjectSendStream
 from actors.admission import Admission
 from actors.cancellation import CancellationMonitor
 from actors.drain import DrainCoordinator, DrainLadder, DrainReport
-from actors.executor import Executor, ExecutorLanes
+from actors.executor import Executor, ExecutorLanes, ExecutorLimits
 from actors.intake import RequestIntake
 from actors.ledger import Ledger
 from actors.mailbox import DATA_LANE, STEP_LANE, Mailbox
 from actors.outbox import Outbox, Terminal
 from actors.resolver import SpecResolver
-from actors.resolving import SpecRules
+from actors.resolving import SpecRules, seeds_from
 from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
 from actors.ticket import Ticket
@@ -92,16 +92,17 @@ class Graph:
         self._tell_executor = tell_executor
         self.ledger = Ledger(clock, telemetry)
         admission = Admission(self.ledger, settings, engine.capabilities, info)
-        rules = SpecRules(engine.name, engine.capabilities, info, capacity)
+        rules = SpecRules(engine.name, engine.capabilities, info, capacity, seeds_from(settings.default_seed))
         self.drain = DrainCoordinator(to_monitor.clone(), self.ledger, admission, clock, telemetry)
         self.executor = Executor(
             ExecutorLanes(executor_in, executor_control, to_streamer),
             engine,
+            ExecutorLimits(
+                capacity=capacity, vocab_size=info.vocab_size, hang_timeout_s=settings.hang_timeout_s
+            ),
             self.ledger,
             telemetry,
             clock,
-            capacity=capacity,
-            vocab_size=info.vocab_size,
         )
         self.actors = (
             RequestIntake(intake_in, to_resolver, self.ledger, admission, telemetry),

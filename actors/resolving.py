@@ -26,6 +26,11 @@ def fresh_seed() -> int:
     return secrets.randbits(64)
 
 
+def seeds_from(default: int | None) -> Callable[[], int]:
+    """Where requests without a seed get theirs: always the operator's, or a fresh one each."""
+    return fresh_seed if default is None else lambda: default
+
+
 @dataclass(frozen=True, slots=True)
 class SpecRules:
     """What the engine of this worker can do, as a judge of requests."""

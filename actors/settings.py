@@ -16,6 +16,8 @@ class GraphSettings:
     engine_queue: sequences submitted beyond the engine's batch, for engines with a queue of their own.
     deadline_s: every request's time budget from its arrival; None means none.
     stall_timeout_s: how long tokens may wait for their reader.
+    hang_timeout_s: how long an engine with something to do may go without a step.
+    default_seed: seed of requests that bring none; None draws a fresh one for each.
     """
 
     max_live: int = 1024
@@ -25,3 +27,5 @@ class GraphSettings:
     engine_queue: int = 0
     deadline_s: float | None = None
     stall_timeout_s: float = 30.0
+    hang_timeout_s: float = 30.0
+    default_seed: int | None = None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SYSTEM_HOST_VARIABLE = "DYN_SYSTEM_HOST"
 # Set in every pod. Probes come from outside of it, so the framework's own 0.0.0.0 is right there.
 _KUBERNETES_VARIABLE = "KUBERNETES_SERVICE_HOST"
+# By this key the framework and the engine know a health check from a request.
+_PROBE_KEY = "_HEALTH_CHECK"
 # Least step budget when none is given; in tokens.
 _STEP_TOKENS = 512
 
@@ -127,7 +129,7 @@ def _requests(resolution: Resolution) -> RequestSettings:
             as_object=as_object if isinstance(as_object, bool | Mapping) else None,
         ),
         custom_jinja_template=expand_template(template) if template else None,
-        health_check_payload=payload if isinstance(payload, Mapping) else None,
+        health_check_payload={**payload, _PROBE_KEY: True} if isinstance(payload, Mapping) else None,
     )
 
 
@@ -139,8 +141,6 @@ def _engine(resolution: Resolution) -> EngineSettings:
         tensorrt_options=tuple(item.where for item in tensorrt),
         max_num_seqs=batch,
         step_tokens=resolution.find("max_num_tokens", int) or max(_STEP_TOKENS, batch),
-        hang_timeout_s=resolution.get("engine_hang_timeout", float),
-        seed=resolution.find("seed", int),
     )
 
 
@@ -162,4 +162,6 @@ def _graph(resolution: Resolution) -> GraphSettings:
         engine_queue=resolution.get("engine_queue", int),
         deadline_s=resolution.find("deadline", float),
         stall_timeout_s=resolution.get("stall_timeout", float),
+        hang_timeout_s=resolution.get("engine_hang_timeout", float),
+        default_seed=resolution.find("seed", int),
     )

@@ -62,7 +62,7 @@ class StructuralTags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettings:
-    """What the frontend is told about requests. The template is an existing file."""
+    """What the frontend is told about requests. The template exists; the payload is marked as a probe."""
 
     tool_call_parser: str | None
     reasoning_parser: str | None
@@ -86,8 +86,6 @@ class EngineSettings:
     tensorrt_options: tuple[str, ...]
     max_num_seqs: int
     step_tokens: int
-    hang_timeout_s: float
-    seed: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
