@@ -17,6 +17,8 @@ from protocols.errors import StartStopped
 T = TypeVar("T")
 R = TypeVar("R")
 
+_INTERRUPTED = "the start was interrupted"
+
 
 class FutureWakeup:
     """The cheap form of `actors.wakeup.Wakeup`: one bare future per wait (asyncio only)."""
@@ -48,6 +50,7 @@ class Supervisor(Generic[T]):
         self._open_it = open_it
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_interrupted = False
         self.failure: BaseException | None = None
 
     async def start(self) -> T:
@@ -61,7 +64,10 @@ class Supervisor(Generic[T]):
         ready: asyncio.Future[T] = loop.create_future()
         # An empty context keeps spans and variables of the starting task out of the actors.
         self._task = loop.create_task(self._hold_open(ready), name="supervisor", context=contextvars.Context())
-        await asyncio.wait({ready})
+        await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            # Interrupted before its first step: a task that was cancelled that early never runs.
+            raise StartStopped(_INTERRUPTED)
         return ready.result()
 
     async def stop(self) -> None:
@@ -83,8 +89,12 @@ class Supervisor(Generic[T]):
             task.cancel()
 
     def interrupt(self) -> None:
-        """Give up an opening that is still under way; `stop` then does not wait for it to finish."""
-        if self._task is not None and not self._task.done():
+        """Give up an opening that is still under way; `stop` then does not wait for it to finish.
+
+        Once is enough: a second cancel would cut the closing short, and leave children of the engine behind.
+        """
+        if self._task is not None and not self._is_interrupted:
+            self._is_interrupted = True
             self._task.cancel()
 
     async def _hold_open(self, ready: asyncio.Future[T]) -> None:
@@ -100,6 +110,6 @@ class Supervisor(Generic[T]):
     def _note(self, exc: BaseException, ready: asyncio.Future[T]) -> None:
         self.failure = exc
         if not ready.done():
-            ready.set_exception(exc if isinstance(exc, Exception) else StartStopped("the start was interrupted"))
+            ready.set_exception(exc if isinstance(exc, Exception) else StartStopped(_INTERRUPTED))
             # Seen, even if start() was cancelled and nobody will fetch it.
             ready.exception()

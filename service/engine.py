@@ -173,13 +173,16 @@ class ActorEngine(LLMEngine):
 
     async def cleanup(self) -> None:
         """Drain, wait for every generator, stop the engine. Idempotent; also after a failed start."""
-        if self._supervisor is None:
+        supervisor, readers = self._supervisor, self._readers
+        if supervisor is None or readers is None:
             return
+        if self._graph is None:
+            # A start that was cancelled: nobody waits for the model any more.
+            supervisor.interrupt()
         await self.drain()
-        if self._readers is not None:
-            await self._readers.wait_closed(self._return_by_s())
-            await asyncio.sleep(_FLUSH_S)
-        await self._supervisor.stop()
+        await readers.wait_closed(self._return_by_s())
+        await asyncio.sleep(_FLUSH_S)
+        await supervisor.stop()
         self._supervisor = None
         if self._loop_lag is not None:
             self._loop_lag.cancel()

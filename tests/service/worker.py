@@ -1,0 +1,170 @@
+"""One facade with everything around it, and the books that must balance when it is over."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+
+from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
+from actors.settings import GraphSettings
+from service.engine import ActorEngine
+from service.framework import build_worker_config
+from service.options.budgets import DrainBudgets
+from service.plan import ServingPlan
+from service.stopping import StopSignals
+from service.telemetry.loop_lag import LoopLag
+from service.telemetry.stories import Stories
+from tests.doubles.bridge import BridgeDriver
+from tests.doubles.listeners import RecordingTelemetry
+
+if TYPE_CHECKING:
+    from actors.graph import Graph
+    from protocols.engine import Engine
+    from protocols.telemetry import RequestStory
+    from tests.doubles.bridge import LoopThread
+
+# Long enough for every request of a test to finish; tests of the ladder's end bring their own.
+PATIENT = DrainBudgets(
+    grace_s=0.0, move_at_s=7.0, drain_until_s=10.0, return_by_s=12.0, guard_at_s=13.0, hard_exit_s=14.0
+)
+
+
+def budgets(drain_s: float, return_by_s: float) -> DrainBudgets:
+    """A ladder without grace, in the proportions of the real one."""
+    return DrainBudgets(
+        grace_s=0.0,
+        move_at_s=0.7 * drain_s,
+        drain_until_s=drain_s,
+        return_by_s=return_by_s,
+        guard_at_s=return_by_s + 1.0,
+        hard_exit_s=return_by_s + 2.0,
+    )
+
+
+def synthetic(step_ms: float = 0.0, max_num_seqs: int = 256) -> SyntheticEngine:
+    """The engine without a model, as fast as it is read unless a pace is given."""
+    return SyntheticEngine(SyntheticConfig(step_ms=step_ms, max_num_seqs=max_num_seqs))
+
+
+class RecorderDouble(RecordingTelemetry):
+    """What the facade asks of a recorder beyond listening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = CollectorRegistry()
+        self.kept = Stories()
+        self.lags: list[float] = []
+        self.loop_lag = LoopLag(self.lags.append)
+        self.chunks = 0
+        self.watched: list[Graph] = []
+        self.shutdowns = 0
+
+    def watch(self, graph: Graph) -> None:
+        self.watched.append(graph)
+
+    def count_chunk(self) -> None:
+        self.chunks += 1
+
+    def drain_until(self, ends_s: float) -> None:
+        self.drain_ends_s = ends_s
+
+    def shutdown(self) -> None:
+        self.shutdowns += 1
+
+
+class EndpointDouble:
+    """The framework's endpoint: notes who leaves and who comes back."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    async def unregister_endpoint_instance(self) -> None:
+        self._events.append("unregister")
+
+    async def register_endpoint_instance(self) -> None:
+        self._events.append("register")
+
+
+class FacadeWorker(BridgeDriver):
+    """A facade and its surroundings. ``events``: what the outside saw, in order."""
+
+    def __init__(  # noqa: PLR0913 - what a test may want to arrange
+        self,
+        loop: LoopThread,
+        engine: Engine | None = None,
+        *,
+        drain: DrainBudgets = PATIENT,
+        control_token: str | None = None,
+        is_loopback: bool = True,
+        recorder: Any = None,
+        **settings: Any,
+    ) -> None:
+        self.events: list[str] = []
+        self.signals = StopSignals()
+        self.engine = engine or synthetic()
+        self.recorder = recorder or RecorderDouble()
+        plan = ServingPlan(
+            graph=GraphSettings(**settings),
+            budgets=drain,
+            worker_config=build_worker_config({"namespace": "test", "model_input": None}),
+            model_path="model",
+            served_model_name="served",
+            control_token=control_token,
+            is_loopback=is_loopback,
+        )
+        facade = ActorEngine(plan, self.engine, self.recorder, self.signals)
+        super().__init__(facade, loop)
+
+    def open(self) -> FacadeWorker:
+        """Start it and give it its endpoint, as the framework does before it serves."""
+        self.start()
+        self.loop.run(self.facade.on_endpoint_ready(EndpointDouble(self.events)))
+        return self
+
+    @property
+    def graph(self) -> Graph:
+        graph = self.facade.graph
+        assert graph is not None, "the worker was not started"
+        return graph
+
+    @property
+    def stories(self) -> list[RequestStory]:
+        """What became of every request, in the order of endings."""
+        return list(self.recorder.stories.values())
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Stories by outcome."""
+        return Counter(story.outcome.value for story in self.stories)
+
+    def control(self, name: str, **body: Any) -> dict[str, Any]:
+        """A control route, in a task of its own."""
+        return self.loop.run(self.facade.engine_control(name, body))
+
+    def send_signal(self) -> None:
+        """What our signal handler does, here from the test's thread."""
+        self.signals._on_signal(signal.SIGTERM, None)
+
+    def settle_engine(self) -> None:
+        """Until the engine has confirmed everything and the graph has nothing under way."""
+        self.until(lambda: self.graph.executor.is_idle and not any(box.waiting for box in self.graph.mailboxes()))
+
+    def end(self) -> None:
+        """Whatever the test left open is dropped, and the worker stopped."""
+        self.close()
+        self.cleanup()
+
+    def check_closed(self) -> None:
+        """After cleanup, whatever happened: nobody is owed anything and every request has one story."""
+        for call in self.calls:
+            assert call.terminals <= 1
+        graph = self.facade.graph
+        if graph is None:
+            return
+        assert graph.ledger.is_empty
+        assert graph.ledger.admitted == graph.ledger.reserved_tokens == 0
+        assert graph.ledger.started == len(self.recorder.stories) == sum(graph.ledger.outcomes.values())
+        self.until(lambda: self.facade.open_readers == 0)
