@@ -8,14 +8,14 @@ arguments: some models drop those that they do not know.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from actors.engines.torch.batch import Span, StepBatch
 from actors.engines.torch.kv_cache import KvCache, Scratch
@@ -58,7 +58,7 @@ _current = _Current()
 
 
 @contextmanager
-def attending(step: AttentionStep) -> Iterator[None]:
+def attending(step: AttentionStep) -> Generator[None]:
     """While open, forward passes of this thread attend through ``step``."""
     _current.step = step
     try:
@@ -72,19 +72,27 @@ def attention_function(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    sliding_window: int | None = None,
-    s_aux: Tensor | None = None,
-    **_: Any,
+    _mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
-    """The signature transformers calls. Raises RuntimeError outside `attending`."""
-    step = _current.step
-    if step is None or scaling is None:
-        raise RuntimeError("the ragged attention was called outside a step, or without a scaling")
-    call = Call(module.layer_idx, query, key, value, scaling, sliding_window, softcap, s_aux)
-    return step.attend(call), None
+    """What transformers calls. Of the options, those that change the result are read.
+
+    The mask is None: transformers makes none for an implementation it has no mask function for.
+    Raises RuntimeError outside `attending`.
+    """
+    if _current.step is None:
+        raise RuntimeError("the ragged attention was called outside a step")
+    call = Call(
+        layer=module.layer_idx,
+        query=query,
+        key=key,
+        value=value,
+        scaling=options["scaling"],
+        window=options.get("sliding_window"),
+        softcap=options.get("softcap"),
+        sinks=options.get("s_aux"),
+    )
+    return _current.step.attend(call), None
 
 
 class PagedAttention:
@@ -138,7 +146,9 @@ def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Te
     kv_heads = key.shape[1]
     grouped = query.transpose(0, 1).reshape(rows, kv_heads, heads // kv_heads, width)
     if call.softcap is None and call.sinks is None:
-        output = F.scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=call.scaling)
+        output = functional.scaled_dot_product_attention(
+            grouped, key, value, attn_mask=mask, scale=call.scaling
+        )
     else:
         sinks = None if call.sinks is None else call.sinks.view(1, kv_heads, -1, 1).expand(rows, -1, -1, 1)
         output = _attend_by_hand(call, grouped, key, value, mask, sinks)
@@ -148,7 +158,7 @@ def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Te
 def _attend_chunk(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Many query rows of one sequence; without a mask they are causal from position 0."""
     if call.softcap is None and call.sinks is None:
-        output = F.scaled_dot_product_attention(
+        output = functional.scaled_dot_product_attention(
             query.unsqueeze(0),
             key,
             value,

@@ -66,13 +66,13 @@ class BatchBuilder:
 
     def build(self, chunks: list[Chunk]) -> StepBatch:
         """Raises nothing for chunks as the scheduler makes them."""
-        singles = sorted((c for c in chunks if c.count == 1), key=lambda chunk: chunk.end)
-        longer = [c for c in chunks if c.count > 1]
+        singles = sorted((c for c in chunks if c.rows == 1), key=lambda chunk: chunk.end)
+        longer = [c for c in chunks if c.rows > 1]
         spans = self._group(singles)
         first = len(singles)
         for chunk in longer:
             spans.append(self._span([chunk], first))
-            first += chunk.count
+            first += chunk.rows
         return self._tensors(singles + longer, spans)
 
     def _tensors(self, chunks: list[Chunk], spans: list[Span]) -> StepBatch:
@@ -120,7 +120,7 @@ class BatchBuilder:
         is_consecutive = len(chunks) == 1 and blocks == list(range(blocks[0], blocks[0] + count))
         return Span(
             first=first,
-            rows=sum(chunk.count for chunk in chunks),
+            rows=sum(chunk.rows for chunk in chunks),
             sequences=len(chunks),
             context_tokens=context_tokens,
             start=chunks[0].start,

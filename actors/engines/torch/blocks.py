@@ -50,7 +50,7 @@ class BlockAllocator:
             self.free_blocks += 1
 
     def _is_free_run(self, start: int, count: int) -> bool:
-        return self._map[start : start + count] == bytes([_FREE]) * count
+        return self._map.startswith(bytes([_FREE]) * count, start)
 
     def _place(self, count: int) -> list[int]:
         runs = [match.span() for match in _FREE_RUN.finditer(self._map)]

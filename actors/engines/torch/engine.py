@@ -107,8 +107,8 @@ class TorchEngine:
     def _load(self) -> tuple[EngineInfo, StepLoop]:
         """torch is imported here: that takes seconds, and the loop should not wait for it."""
         self._checkpoint("importing", 0.0)
-        from actors.engines.torch.loading import load
-        from actors.engines.torch.step_loop import StepLoop
+        from actors.engines.torch.loading import load  # noqa: PLC0415 - see above
+        from actors.engines.torch.step_loop import StepLoop  # noqa: PLC0415
 
         loaded = load(self._config, self._checkpoint)
         return loaded.info, StepLoop(self._config, loaded, self._inbox, self._bridge)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from protocols.errors import EngineStartError
 
@@ -72,21 +72,21 @@ def context_limit(config: Any) -> int:
 
     Rotary embeddings that change beyond the length of pretraining are kept below it.
     """
-    longest = getattr(config, "max_position_embeddings", None)
+    longest: int | None = getattr(config, "max_position_embeddings", None)
     if longest is None:
         _refuse(config.model_type, "its configuration names no max_position_embeddings")
     for rope in _ropes(config):
         if rope.get("rope_type") in _MOVING_ROPES:
             longest = min(longest, rope.get("original_max_position_embeddings") or longest)
-    return int(longest)
+    return longest
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:
     """Rotary parameters: of the whole model, or of each layer type."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    nested = [cast("dict[str, Any]", value) for value in parameters.values() if isinstance(value, dict)]
     return nested or [parameters]
 
 
-def _refuse(kind: str, reason: str) -> None:
+def _refuse(kind: str, reason: str) -> NoReturn:
     raise EngineStartError(f"the torch engine does not run models of type {kind!r}: {reason}.", _HINT)

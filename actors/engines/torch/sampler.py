@@ -7,6 +7,7 @@ depend on its neighbours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ class Sampler:
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
+        self._sizes = (*(size for size in _SORTED if size < vocab_size), vocab_size)
         # Touched now: a fresh buffer of this size per step would be paid for in page faults.
         self._buffer = torch.zeros(max_rows * vocab_size, device=device)
 
@@ -51,10 +53,8 @@ class Sampler:
         best = logits.argmax(dim=-1, keepdim=True)
         # NaN and +inf win an argmax, so the largest logit tells about the whole row.
         largest = logits.gather(-1, best)
-        is_finite: list[bool] = torch.isfinite(largest[:, 0]).tolist()
-        chosen: list[int | None] = [
-            token if fine else None for token, fine in zip(best[:, 0].tolist(), is_finite, strict=True)
-        ]
+        is_finite = _bools(torch.isfinite(largest[:, 0]))
+        chosen = [token if fine else None for token, fine in zip(_ids(best), is_finite, strict=True)]
         draws = [
             self._draw_of(row, sequence)
             for row, sequence in enumerate(sequences)
@@ -79,11 +79,10 @@ class Sampler:
         drawn: list[tuple[int, int]] = []
         free = [draw for draw in draws if draw.top_k == 0 and draw.top_p >= 1.0]
         if free:
-            tokens = _invert(self._weights(logits, largest, free), self._uniforms(free))
-            drawn += zip((draw.row for draw in free), tokens.tolist(), strict=True)
+            ids = _invert(self._weights(logits, largest, free), self._uniforms(free))
+            drawn += zip((draw.row for draw in free), _ids(ids), strict=True)
         waiting = [draw for draw in draws if draw.top_k > 0 or draw.top_p < 1.0]
-        for size in (*_SORTED, self._vocab_size):
-            size = min(size, self._vocab_size)
+        for size in self._sizes:
             fitting = [draw for draw in waiting if draw.top_k <= size]
             if not fitting:
                 continue
@@ -123,11 +122,11 @@ class Sampler:
         target = self._uniforms(draws) * mass.gather(-1, kept - 1)
         place = torch.minimum((mass <= target).sum(dim=-1, keepdim=True), kept - 1)
         is_covered = has_top_k | (mass[:, -1:] >= wanted) | (size == self._vocab_size)
-        return ids.gather(-1, place)[:, 0].tolist(), is_covered[:, 0].tolist()
+        return _ids(ids.gather(-1, place)), _bools(is_covered)
 
 
 def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """Inverse CDF in id order, in two levels: find the chunk, then the id in it. float64 sums."""
+    """Ids ``[rows, 1]`` by inverse CDF in id order: find the chunk, then the id in it. float64 sums."""
     rows, width = weights.shape
     whole = width // _CHUNK * _CHUNK
     sums = weights[:, :whole].view(rows, -1, _CHUNK).sum(dim=-1, dtype=torch.float64)
@@ -137,7 +136,7 @@ def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
     ids = chunk * _CHUNK + torch.arange(_CHUNK, device=weights.device)
     inner = weights.gather(-1, ids.clamp(max=width - 1)).double().masked_fill_(ids >= width, 0.0)
     place, _ = _place(inner.cumsum(dim=-1), left)
-    return ids.gather(-1, place)[:, 0]
+    return ids.gather(-1, place)
 
 
 def _place(mass: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,3 +148,13 @@ def _place(mass: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     place = torch.minimum((mass <= target).sum(dim=-1, keepdim=True), last)
     before = torch.where(place > 0, mass.gather(-1, (place - 1).clamp(min=0)), 0.0)
     return place, target - before
+
+
+def _ids(column: Tensor) -> list[int]:
+    numbers: Any = column.flatten()
+    return cast("list[int]", numbers.tolist())
+
+
+def _bools(column: Tensor) -> list[bool]:
+    flags: Any = column.flatten()
+    return cast("list[bool]", flags.tolist())

@@ -20,16 +20,16 @@ from protocols.steps import EngineId
 
 
 class Chunk(NamedTuple):
-    """Tokens ``start`` .. ``start + count - 1`` of one sequence, to be computed in this step."""
+    """Tokens ``start`` .. ``start + rows - 1`` of one sequence, to be computed in this step."""
 
     sequence: Sequence
     start: int
-    count: int
+    rows: int
 
     @property
     def end(self) -> int:
         """Position after the last token of the chunk."""
-        return self.start + self.count
+        return self.start + self.rows
 
     @property
     def is_sampling(self) -> bool:

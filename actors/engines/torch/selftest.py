@@ -54,9 +54,8 @@ class ShapeProbe:
 def reference(model: Any, vocab_size: int, device: torch.device) -> Reference:
     """Run the model as transformers would, one prompt at a time."""
     generator = torch.Generator().manual_seed(20)
-    prompts: list[list[int]] = [
-        torch.randint(vocab_size, (length,), generator=generator).tolist() for length in _LENGTHS
-    ]
+    numbers: Any = torch.randint(vocab_size, (sum(_LENGTHS),), generator=generator)
+    prompts: list[list[int]] = [part.tolist() for part in numbers.split(_LENGTHS)]
     logits = [model(input_ids=torch.tensor([p], device=device), use_cache=False).logits[0] for p in prompts]
     return Reference(prompts, logits)
 
@@ -114,7 +113,7 @@ def _ragged_runner(
             output = model(
                 input_ids=batch.ids, position_ids=batch.positions, use_cache=False, logits_to_keep=rows
             )
-        return list(zip(batch.chunks, output.logits[0].split([c.count for c in batch.chunks]), strict=True))
+        return list(zip(batch.chunks, output.logits[0].split([c.rows for c in batch.chunks]), strict=True))
 
     return run
 

@@ -1,0 +1,70 @@
+"""How much memory a model takes: from its files before it is loaded, from its layers afterwards."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from actors.engines.torch.gate import weight_files
+from actors.engines.torch.kv_cache import LayerShape
+from actors.engines.torch.memory import Needs
+from protocols.errors import EngineStartError
+
+# safetensors: eight bytes give the length of a JSON header, in which each tensor has its shape.
+_LENGTH_BYTES = 8
+
+
+def estimate(path: Path, config: Any, dtype: torch.dtype, *, is_packed: bool) -> Needs:
+    """Needs as far as the files tell them, before anything is loaded.
+
+    is_packed: whether linear layers will be packed. Raises EngineStartError for a broken file.
+    """
+    tensors = [dtype.itemsize * numbers for file in weight_files(path) for numbers in _tensor_numbers(file)]
+    weights = sum(tensors)
+    if is_packed and getattr(config, "tie_word_embeddings", False):
+        # The embedding stays as a table, and the output layer gets a packed copy.
+        weights += dtype.itemsize * config.vocab_size * config.hidden_size
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    layer = dtype.itemsize * 2 * heads * width
+    return Needs(
+        weights=weights,
+        loading=2 * max(tensors),
+        kv_per_token=layer * config.num_hidden_layers,
+        scratch_per_token=layer,
+        row=_row_bytes(config.vocab_size),
+    )
+
+
+def needs_after_loading(shapes: list[LayerShape], vocab_size: int, dtype: torch.dtype) -> Needs:
+    """Needs of what is still to come, now that the layers have been seen at work."""
+    per_token = [dtype.itemsize * shape.numbers_per_token for shape in shapes]
+    return Needs(
+        weights=0,
+        loading=0,
+        kv_per_token=sum(per_token),
+        scratch_per_token=max(per_token),
+        row=_row_bytes(vocab_size),
+    )
+
+
+def _row_bytes(vocab_size: int) -> int:
+    """Logits from the model, their float32 form, and the sampler's weights."""
+    return 3 * 4 * vocab_size
+
+
+def _tensor_numbers(file: Path) -> list[int]:
+    """Elements of each tensor of one safetensors file."""
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+            if length > file.stat().st_size:
+                raise ValueError("the header is longer than the file")
+            header: dict[str, Any] = json.loads(stream.read(length))
+        return [math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise EngineStartError(f"{file} is not a safetensors file: {exc}.", "Get the model again.") from exc
