@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from service.options.engine_choice import EngineChoiceError, EngineFacts, choose_engine
 from service.options.machine import cores, memory_bytes, read_engine_facts
+from service.options.tables import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warning", "error"]
 
-# What a model folder must hold; weights are checked by the engine that loads them.
-_MODEL_FILES = ("config.json", "tokenizer.json")
+_DEFAULT_MODEL = str(BY_NAME["model"].default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,12 @@ def check_settings(
 ) -> list[Finding]:
     """Check accepted settings against this machine.
 
-    facts: what is installed; read from the machine when None. model_names: built-in names of models.
+    facts: what is installed; read from the machine when None.
+    model_names: built-in names of models besides the default of ``--model``.
     """
     findings = [Finding("warning", "configuration", text) for text in settings.warnings]
     findings.append(_check_engine(settings, facts or read_engine_facts(os.environ)))
-    findings.append(_check_model(settings.model.model, frozenset(model_names)))
+    findings.append(_check_model(settings.model.model, frozenset([*model_names, _DEFAULT_MODEL])))
     findings.append(_check_port(settings))
     findings.append(_describe_budgets(settings))
     findings.extend(_check_machine(settings))
@@ -66,22 +67,29 @@ def _check_engine(settings: Settings, facts: EngineFacts) -> Finding:
 
 
 def _check_model(model: str, names: frozenset[str]) -> Finding:
+    folder = Path(model).expanduser()
     if model in names:
         return Finding("ok", "model", f"{model}, a built-in model")
-    folder = Path(model).expanduser()
     if folder.is_dir():
-        missing = [name for name in _MODEL_FILES if not (folder / name).is_file()]
-        if missing:
-            return Finding("error", "model", f"the folder {model} has no {' and no '.join(missing)}")
-        return Finding("ok", "model", f"folder {model}")
+        return _check_model_folder(model, folder)
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         return Finding("error", "model", f"there is no folder {model}")
-    if model.count("/") == 1:
-        return Finding("warning", "model", f"{model} is a hub id: the start needs the hub or its cache")
-    known = f" (built in: {', '.join(sorted(names))})" if names else ""
+    known = ", ".join(sorted(names))
     return Finding(
-        "error", "model", f"{model} is no folder, no hub id (owner/name) and no built-in name{known}"
+        "warning",
+        "model",
+        f"{model} is no folder and none of {known}: taken for a hub id, which needs the hub",
     )
+
+
+def _check_model_folder(model: str, folder: Path) -> Finding:
+    if not (folder / "config.json").is_file():
+        return Finding("error", "model", f"the folder {model} has no config.json")
+    if not (folder / "tokenizer.json").is_file():
+        return Finding(
+            "warning", "model", f"the folder {model} has no tokenizer.json, which frontends look for"
+        )
+    return Finding("ok", "model", f"folder {model}")
 
 
 def _check_port(settings: Settings) -> Finding:

@@ -39,7 +39,7 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 def is_near_miss(word: str, name: str) -> bool:
     """Whether ``word`` looks like a slip of the pen for ``name``: a few letters, fewer in short names."""
-    tolerated = min(3, len(name) // 6)
+    tolerated = min(2, len(name) // 6)
     return word != name and edit_distance(word, name) <= tolerated
 
 

@@ -45,10 +45,8 @@ def help_text() -> str:
         if working:
             parts.append(f"{group.value}:\n" + "".join(_describe(option) for option in working))
         if refused:
-            names = textwrap.fill(", ".join(refused), _WIDTH, initial_indent="  ", subsequent_indent="  ")
-            parts.append(
-                f"{group.value}, known but refused in this release unless given with the default:\n{names}\n"
-            )
+            names = "".join(f"  {line}\n" for line in _wrap(", ".join(refused), _WIDTH - 2))
+            parts.append(f"{group.value}, refused in this release except with their defaults:\n{names}")
     return "\n".join(parts)
 
 
@@ -58,8 +56,12 @@ def _describe(option: Option) -> str:
     facts = f"env: {option.env or '-'} | default: {option.show(option.default)}"
     if not option.is_switch:
         facts += f" | allowed: {option.kind.allowed}"
-    lines = [*textwrap.wrap(option.help, _WIDTH - len(_INDENT)), *textwrap.wrap(facts, _WIDTH - len(_INDENT))]
+    lines = [line for text in (option.help, facts) for line in _wrap(text, _WIDTH - len(_INDENT))]
     return f"  {names}{value}\n" + "".join(f"{_INDENT}{line}\n" for line in lines)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def print_config(settings: Settings) -> str:

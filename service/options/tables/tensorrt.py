@@ -95,7 +95,7 @@ TENSORRT: tuple[Option, ...] = (
         "connector",
         Words(may_be_empty=True),
         (),
-        "use none",
+        "give none, or leave it out",
         "KV cache connector: `none` or `kvbm`, at most one.",
         env="DYN_CONNECTOR",
     ),

@@ -1,0 +1,46 @@
+"""Values of every kind of option, as text an operator could write."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import strategies as st
+
+from service.options.json_kind import JsonObject
+from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text, Words
+
+_PLAIN = st.text(st.sampled_from("abcxyz019_-"), min_size=1, max_size=12)
+_JSON = st.dictionaries(_PLAIN, st.none() | st.booleans() | st.integers(-9, 9) | _PLAIN, max_size=3)
+
+
+def texts(kind: Kind) -> st.SearchStrategy[str]:  # noqa: PLR0911 - one return for each kind
+    """Accepted spellings of values of a kind."""
+    match kind:
+        case Boolean():
+            return st.sampled_from(["true", "1", "yes", "on", "False", "0", "NO", "off"])
+        case Integer(minimum=minimum, maximum=maximum):
+            return st.integers(minimum, maximum).map(str)
+        case Number(minimum=minimum, maximum=maximum, with_minimum=with_minimum):
+            return st.floats(minimum, maximum, exclude_min=not with_minimum).map(repr)
+        case Choice(values=values):
+            return st.sampled_from(values)
+        case Words(values=values):
+            words = st.sampled_from(values) if values else _PLAIN
+            return st.lists(words, min_size=1, max_size=3).map(",".join)
+        case JsonObject():
+            return _JSON.map(json.dumps)
+        case SecretText(minimum=minimum):
+            return st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=minimum, max_size=20)
+        case Text():
+            return _texts_like(kind)
+        case _:
+            raise TypeError(kind)
+
+
+def _texts_like(kind: Text) -> st.SearchStrategy[str]:
+    if kind.allowed.startswith("dyn://"):
+        return st.tuples(_PLAIN, _PLAIN, _PLAIN).map(lambda parts: "dyn://" + ".".join(parts))
+    if kind.allowed.startswith("a file://"):
+        return _PLAIN.map("file:///".__add__)
+    # A value that begins with two dashes needs the --flag=value form; that has a test of its own.
+    return _PLAIN.filter(lambda text: not text.startswith("--"))

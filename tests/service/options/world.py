@@ -1,0 +1,48 @@
+"""What the tests of the options start from: a framework, an empty environment, short ways to load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.options import ConfigError, EngineFacts, FrameworkFacts, Settings, load_settings
+from service.options.tables import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from service.options.option import Option
+
+_COMMON_FIELDS = ("namespace", "kv_state_endpoint", "default_thinking_mode")
+
+
+def framework(version: str = "1.4.2", *extra_fields: str) -> FrameworkFacts:
+    """A framework with the fields of 1.4 and two parsers of each sort."""
+    return FrameworkFacts(
+        version=version,
+        worker_config_fields=frozenset([*_COMMON_FIELDS, *(extra_fields or ("structural_tag_mode",))]),
+        tool_parsers=lambda: ["hermes", "mistral"],
+        reasoning_parsers=lambda: ["basic", "qwen3"],
+    )
+
+
+NEW_FRAMEWORK = framework("1.6.1", "structural_tag", "response_plane")
+TORCH_ONLY = EngineFacts(tensorrt_installed=False, torch_installed=True, gpus=0)
+
+
+def load(*argv: str, env: Mapping[str, str] | None = None, facts: FrameworkFacts | None = None) -> Settings:
+    """Settings from these words and this environment only."""
+    return load_settings(argv, env or {}, facts or framework())
+
+
+def refused(*argv: str, env: Mapping[str, str] | None = None, facts: FrameworkFacts | None = None) -> str:
+    """The lines of the error these words lead to."""
+    with pytest.raises(ConfigError) as caught:
+        load(*argv, env=env, facts=facts)
+    return str(caught.value)
+
+
+def options(names: Sequence[str] = ()) -> list[Option]:
+    """Options of the table: all, or those with these names."""
+    return [option for option in OPTIONS if not names or option.name in names]
