@@ -14,13 +14,15 @@ from protocols.requests import GenerateRequest
 DEADLINE_KEY = "deadline-ms"
 # A day. Longer deadlines are typing mistakes (seconds written as microseconds).
 _LONGEST_DEADLINE_MS = 86_400_000
+# The framework sends its next health probe when the one before it is answered or given up.
+_PROBE_PLACES = 1
 
 
 class Admission:
     """Decides at once; remembers nothing but whether the door is open.
 
-    Besides the ``max_live`` places there is one that only a health probe may take, so that a full
-    worker still shows that it is alive.
+    Besides the ``max_live`` places there is one for health probes, so that a full worker still
+    shows that it is alive.
     """
 
     def __init__(
@@ -36,24 +38,33 @@ class Admission:
         """Raises EngineShutdown behind a closed door, Overloaded when every place is taken."""
         if not self.is_open:
             raise EngineShutdown("this worker is draining")
-        places = self._settings.max_live + (1 if is_probe else 0)
-        if self._ledger.admitted >= places:
+        if is_probe:
+            if self._ledger.admitted_probes >= _PROBE_PLACES:
+                raise Overloaded("max_live", "another health probe is still running")
+        elif self._ledger.admitted >= self._settings.max_live:
             raise Overloaded("max_live", f"{self._settings.max_live} requests are live (--max-live)")
 
     def reserve(self, request: GenerateRequest) -> int:
         """Tokens of outbox this request may fill. Raises Overloaded when the total would be passed.
 
         An engine that can pause fills at most the bound of one outbox. One that cannot may put
-        everything it will ever generate there, so that much is set aside.
+        everything it will ever generate there, so that much is set aside; InvalidRequest when it
+        would not fit even into an empty worker.
         """
-        tokens = self._settings.outbox_tokens
-        if not self._capabilities.can_pause:
-            room = max(1, self._info.context_length - len(request.token_ids))
-            tokens = min(request.stop_conditions.max_tokens or room, room) * (request.sampling_options.n or 1)
+        tokens = self._settings.outbox_tokens if self._capabilities.can_pause else self._most_output(request)
         total = self._settings.outbox_total_tokens
+        if tokens > total:
+            allowed = f"max_tokens x n of at most {total} (--outbox-total-tokens)"
+            raise InvalidRequest("stop_conditions.max_tokens", tokens, allowed)
         if self._ledger.reserved_tokens + tokens > total:
             raise Overloaded("outbox_tokens", f"{total} unread tokens are reserved (--outbox-total-tokens)")
         return tokens
+
+    def _most_output(self, request: GenerateRequest) -> int:
+        """Over all choices. An n that the resolver will refuse by name counts as the nearest right one."""
+        room = max(1, self._info.context_length - len(request.token_ids))
+        n = min(max(1, request.sampling_options.n or 1), self._capabilities.max_n)
+        return min(request.stop_conditions.max_tokens or room, room) * n
 
     def set_deadline(self, ticket: Ticket) -> None:
         """Give the ticket its deadline: the sooner of the operator's and the client's.
@@ -72,7 +83,7 @@ def _client_budget_s(text: str | None) -> float | None:
         return None
     try:
         budget_ms = float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         budget_ms = math.nan
     if not 0 < budget_ms <= _LONGEST_DEADLINE_MS:
         allowed = f"a number of milliseconds above 0, at most {_LONGEST_DEADLINE_MS}"

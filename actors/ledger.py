@@ -1,8 +1,8 @@
 """The books: every request that was started, which of them live, and how the others ended.
 
 One place opens a request and one place ends it, both without waiting, so the books balance after
-every single action: started = live + the sum of all outcomes. Ending a request frees its place,
-tells the listener, and puts the terminal into its seat, in this order and exactly once.
+every single action: started = live + the sum of all outcomes. Ending a request frees its place, puts
+the terminal into its seat, and tells the listener, exactly once and before its reader can run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Ledger:
         self._last_id = 0
         self._on_change: list[Callable[[], None]] = []
         self.started = 0
+        # Places taken at the door. Probes are counted apart: they never take a user's place.
         self.admitted = 0
+        self.admitted_probes = 0
         self.reserved_tokens = 0
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
 
@@ -51,7 +53,7 @@ class Ledger:
         ticket.is_admitted = True
         ticket.reserved_tokens = reserved_tokens
         ticket.times.admitted_s = self._clock()
-        self.admitted += 0 if ticket.is_probe else 1
+        self._count_place(ticket, 1)
         self.reserved_tokens += reserved_tokens
 
     def end(self, ticket: Ticket, outcome: Outcome, terminal: Terminal, *, drop_waiting: bool = False) -> bool:
@@ -105,8 +107,14 @@ class Ledger:
         if not namesakes:
             del self._by_context[ticket.caller.context_id]
         if ticket.is_admitted:
-            self.admitted -= 0 if ticket.is_probe else 1
+            self._count_place(ticket, -1)
             self.reserved_tokens -= ticket.reserved_tokens
+
+    def _count_place(self, ticket: Ticket, change: int) -> None:
+        if ticket.is_probe:
+            self.admitted_probes += change
+        else:
+            self.admitted += change
 
     def _changed(self) -> None:
         for on_change in self._on_change:
