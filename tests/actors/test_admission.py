@@ -1,0 +1,155 @@
+"""Promises of the door: open or closed, places counted, memory reserved, deadlines understood or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.admission import DEADLINE_KEY, Admission
+from actors.outbox import Terminal
+from actors.settings import GraphSettings
+from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.errors import EngineShutdown, InvalidRequest, Overloaded
+from protocols.requests import decode_request
+from protocols.steps import FinishReason
+from protocols.telemetry import Outcome
+from tests.actors.office import Office
+from tests.doubles.callers import FakeCaller, wire_request
+from tests.doubles.engines import engine_info
+
+CONTEXT = 100
+
+
+def door(
+    office: Office, *, can_pause: bool = True, max_n: int = 8, info: EngineInfo | None = None, **bounds: Any
+) -> Admission:
+    capabilities = EngineCapabilities(can_pause=can_pause, max_n=max_n)
+    info = info or engine_info(context_length=CONTEXT)
+    return Admission(office.ledger, GraphSettings(**bounds), capabilities, info)
+
+
+def come_in(office: Office, *, is_probe: bool = False, tokens: int = 0) -> Any:
+    ticket = office.open()
+    ticket.is_probe = is_probe
+    office.ledger.admit(ticket, tokens)
+    return ticket
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+class TestPlaces:
+    def test_a_full_worker_refuses_with_a_retry_hint(self, office: Office) -> None:
+        """The refusal names the bound, its option and when to come back (S15)."""
+        admission = door(office, max_live=2)
+        come_in(office)
+        admission.check_room(is_probe=False)
+        come_in(office)
+        with pytest.raises(Overloaded, match=r"2 requests .*--max-live.*retry after 1 s") as refusal:
+            admission.check_room(is_probe=False)
+        assert (refusal.value.reason, refusal.value.retry_after_s) == ("max_live", 1.0)
+
+    def test_an_ended_request_makes_room(self, office: Office) -> None:
+        """A place is free the moment its request ends."""
+        admission = door(office, max_live=1)
+        ticket = come_in(office)
+        office.ledger.end(ticket, Outcome.CANCELLED, Terminal(finish_reason=FinishReason.CANCELLED))
+        admission.check_room(is_probe=False)
+
+    def test_a_closed_door_refuses_everybody(self, office: Office) -> None:
+        """A draining worker takes nobody, probes included, and says so in the word that moves requests."""
+        admission = door(office)
+        admission.is_open = False
+        for is_probe in (False, True):
+            with pytest.raises(EngineShutdown):
+                admission.check_room(is_probe=is_probe)
+
+    def test_a_probe_finds_a_place_on_a_full_worker(self, office: Office) -> None:
+        """A full worker still shows that it is alive."""
+        admission = door(office, max_live=1)
+        come_in(office)
+        admission.check_room(is_probe=True)
+
+    def test_there_is_one_place_for_probes(self, office: Office) -> None:
+        """A probe flag opens no second door: the reserved place is one, and bounded like the others."""
+        admission = door(office, max_live=1)
+        come_in(office, is_probe=True)
+        with pytest.raises(Overloaded):
+            admission.check_room(is_probe=True)
+        admission.check_room(is_probe=False)
+
+
+class TestReserve:
+    def test_an_engine_that_can_pause_reserves_one_bound(self, office: Office) -> None:
+        """What can be held back never fills more than the bound."""
+        request = decode_request(wire_request(max_tokens=90, n=4))
+        assert door(office, outbox_tokens=16).reserve(request) == 16
+
+    def test_one_that_cannot_reserves_all_it_will_ever_say(self, office: Office) -> None:
+        """max_tokens for each choice, and never more than the context has room for."""
+        admission = door(office, can_pause=False)
+        assert admission.reserve(decode_request(wire_request(max_tokens=10, n=2))) == 20
+        assert admission.reserve(decode_request(wire_request(max_tokens=10**9))) == CONTEXT - 4
+        assert admission.reserve(decode_request(wire_request())) == CONTEXT - 4
+
+    def test_a_passed_total_is_an_overload(self, office: Office) -> None:
+        """Memory for readers is a bound like any other: named, with a retry hint."""
+        admission = door(office, outbox_tokens=16, outbox_total_tokens=40)
+        come_in(office, tokens=16)
+        assert admission.reserve(decode_request(wire_request())) == 16
+        come_in(office, tokens=16)
+        with pytest.raises(Overloaded, match="--outbox-total-tokens") as refusal:
+            admission.reserve(decode_request(wire_request()))
+        assert refusal.value.reason == "outbox_tokens"
+
+    @pytest.mark.parametrize("n", [-5, 0, 10**9])
+    def test_a_wrong_n_is_not_taken_for_an_overload(self, office: Office, n: int) -> None:
+        """An n that the resolver will refuse by name neither reserves below zero nor says 'try again'."""
+        admission = door(office, can_pause=False, outbox_total_tokens=10 * CONTEXT)
+        assert 1 <= admission.reserve(decode_request(wire_request(n=n))) <= 10 * CONTEXT
+
+    def test_what_can_never_fit_is_not_told_to_try_again(self, office: Office) -> None:
+        """A request larger than the whole total is refused by name, not with a retry hint."""
+        admission = door(office, can_pause=False, outbox_total_tokens=50)
+        with pytest.raises(InvalidRequest, match=r"max_tokens.*50.*--outbox-total-tokens"):
+            admission.reserve(decode_request(wire_request(max_tokens=60)))
+        assert admission.reserve(decode_request(wire_request(max_tokens=50))) == 50
+
+
+class TestDeadline:
+    def test_it_counts_from_the_arrival(self, office: Office) -> None:
+        """Time in our queues is part of the budget."""
+        ticket = office.open(FakeCaller(metadata={DEADLINE_KEY: "1500"}))
+        office.now_s += 60
+        door(office).set_deadline(ticket)
+        assert (ticket.budget_s, ticket.deadline_s) == (1.5, 101.5)
+
+    @pytest.mark.parametrize(("header", "budget_s"), [("500", 0.5), ("90000", 30.0), (None, 30.0)])
+    def test_the_sooner_of_both_holds(self, office: Office, header: str | None, budget_s: float) -> None:
+        """A client may ask for less time than the operator gives, never for more."""
+        ticket = office.open(FakeCaller(metadata={} if header is None else {DEADLINE_KEY: header}))
+        door(office, deadline_s=30.0).set_deadline(ticket)
+        assert ticket.budget_s == budget_s
+
+    def test_no_deadline_is_none(self, office: Office) -> None:
+        """Nobody asked for one, so nobody gets one."""
+        ticket = office.open()
+        door(office).set_deadline(ticket)
+        assert ticket.deadline_s is None
+
+    @pytest.mark.parametrize("header", ["0", "-1", "", "soon", "nan", "inf", "1e999", "86400001", "0x10", ["5"]])
+    def test_a_header_that_is_no_time_is_refused_by_name(self, office: Office, header: Any) -> None:
+        """The message names header, value and range; nothing else is ever raised."""
+        ticket = office.open(FakeCaller(metadata={DEADLINE_KEY: header}))
+        with pytest.raises(InvalidRequest, match=r"x-dynamo-meta-deadline-ms: .*above 0, at most 86400000"):
+            door(office).set_deadline(ticket)
+
+    @pytest.mark.parametrize("header", ["86400000", "0.5", " 7 ", "1e3"])
+    def test_every_number_in_range_is_a_deadline(self, office: Office, header: str) -> None:
+        """The edges belong to the range."""
+        ticket = office.open(FakeCaller(metadata={DEADLINE_KEY: header}))
+        door(office).set_deadline(ticket)
+        assert ticket.budget_s == float(header) / 1000

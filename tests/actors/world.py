@@ -1,0 +1,137 @@
+"""The whole graph around an engine double, with books that are audited at the end of every test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from actors.graph import Graph, Surroundings, open_graph
+from actors.settings import GraphSettings
+from protocols.telemetry import Outcome
+from tests.doubles.callers import FakeCaller, Reader, wire_request
+from tests.doubles.engines import ScriptedEngine
+from tests.doubles.listeners import RecordingTelemetry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from actors.ticket import Ticket
+    from protocols.steps import EngineId
+
+
+class Visit:
+    """One request from outside: who asks, our record of it, and the one who reads its answer."""
+
+    def __init__(self, graph: Graph, caller: FakeCaller, wire: Any) -> None:
+        self._graph = graph
+        self.caller = caller
+        self.ticket: Ticket = graph.submit(caller, wire)
+        self.reader = Reader(self.ticket.outbox)
+
+    @property
+    def id(self) -> EngineId:
+        """The engine's id of it."""
+        return self.ticket.engine_id
+
+    async def leave(self) -> None:
+        """The client closes its connection: the framework marks the context and calls ``abort()``."""
+        self.caller.leave()
+        await self._graph.cancel_context(self.caller.context_id)
+
+    async def answer(self) -> Reader:
+        """Read to the end."""
+        return await self.reader.read_to_end()
+
+
+class World:
+    """An open graph, its engine, its listener, and everybody who has asked so far."""
+
+    def __init__(self, engine: ScriptedEngine, settings: GraphSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.listener = RecordingTelemetry()
+        self.crashes: list[BaseException] = []
+        self.visits: list[Visit] = []
+        self.graph: Graph
+
+    def ask(self, *, caller: FakeCaller | None = None, wire: Any = None, **options: Any) -> Visit:
+        """Begin one request; options as in `wire_request`."""
+        visit = Visit(self.graph, caller or FakeCaller(), wire_request(**options) if wire is None else wire)
+        self.visits.append(visit)
+        return visit
+
+    async def ask_settled(self, **options: Any) -> Visit:
+        """Begin one request and let the graph do with it what it can."""
+        visit = self.ask(**options)
+        await self.settle()
+        return visit
+
+    async def settle(self) -> None:
+        """Until nothing moves any more without time passing."""
+        await anyio.wait_all_tasks_blocked()
+
+    def outcomes(self) -> dict[Outcome, int]:
+        """The ledger's figures that are not zero."""
+        return {outcome: count for outcome, count in self.graph.ledger.outcomes.items() if count}
+
+    def check_books(self) -> None:
+        """Holds after every single action: started = live + all outcomes, and one story each."""
+        ledger = self.graph.ledger
+        assert ledger.started == len(self.visits)
+        assert ledger.started == ledger.live_count + sum(ledger.outcomes.values())
+        assert Counter(self.outcomes()) == self.listener.outcomes
+        assert ledger.admitted <= self.settings.max_live
+        assert 0 <= ledger.reserved_tokens <= self.settings.outbox_total_tokens
+        for visit in self.visits:
+            assert visit.ticket.is_ended == (visit.ticket.outbox.terminal is not None)
+            assert visit.reader.terminals <= 1
+
+    def check_lanes(self) -> None:
+        """Holds whenever the graph has come to rest: no message lies about."""
+        assert [box for box in self.graph.mailboxes() if box.waiting] == []
+
+    def check_closed(self) -> None:
+        """Holds after the graph is closed, whatever it was closed for."""
+        self.check_books()
+        ledger = self.graph.ledger
+        assert ledger.is_empty
+        assert list(ledger.live()) == []
+        assert not any(ledger.of_context(visit.caller.context_id) for visit in self.visits)
+        assert ledger.admitted == ledger.reserved_tokens == 0
+        assert self.engine.starts == 1
+        assert self.engine.stops == 1
+        for visit in self.visits:
+            self._check_ended(visit)
+
+    def _check_ended(self, visit: Visit) -> None:
+        story = self.listener.stories[visit.id]
+        outbox, reader = visit.ticket.outbox, visit.reader
+        assert reader.terminals == (1 if outbox.is_drained else 0)
+        assert len(reader.tokens) == outbox.taken_tokens
+        assert story.completion_tokens == outbox.taken_tokens + outbox.waiting_tokens
+
+
+@asynccontextmanager
+async def open_world(engine: ScriptedEngine | None = None, **settings: Any) -> AsyncIterator[World]:
+    """Open the graph around an engine double; at the end it must be at rest before it is closed."""
+    world = World(engine or ScriptedEngine(), GraphSettings(**settings))
+    around = Surroundings(
+        engine=world.engine,
+        telemetry=world.listener,
+        clock=anyio.current_time,
+        on_crash=world.crashes.append,
+    )
+    async with open_graph(world.settings, around) as graph:
+        world.graph = graph
+        yield world
+        await world.settle()
+        world.check_books()
+        world.check_lanes()
+
+
+async def until_crash() -> None:
+    """The body of a test whose graph is about to break: only being cancelled ends it."""
+    await anyio.sleep_forever()

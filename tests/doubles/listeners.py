@@ -1,0 +1,61 @@
+"""A listener that keeps everything the graph tells it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from protocols.telemetry import AbortResult, CancelReason, NullTelemetry, Outcome, Phase, RequestStory, WorkerState
+
+if TYPE_CHECKING:
+    from protocols.steps import EngineStep
+
+
+class RecordingTelemetry(NullTelemetry):
+    """Counts and keeps; two stories about one request fail the test that caused them right here."""
+
+    def __init__(self) -> None:
+        self.stories: dict[int, RequestStory] = {}
+        self.rejections: Counter[str] = Counter()
+        self.unknown_keys: list[str] = []
+        self.cancellations: Counter[tuple[CancelReason, Phase]] = Counter()
+        self.aborts: Counter[AbortResult] = Counter()
+        self.states: list[WorkerState] = []
+        self.steps = 0
+        self.tokens = 0
+        self.drain_figures: list[int] = []
+        self.drain_seconds: list[float] = []
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """Stories by outcome."""
+        return Counter(story.outcome for story in self.stories.values())
+
+    def request_ended(self, story: RequestStory) -> None:
+        assert story.engine_id not in self.stories, f"request {story.engine_id} ended twice"
+        self.stories[story.engine_id] = story
+
+    def request_rejected(self, reason: str) -> None:
+        self.rejections[reason] += 1
+
+    def request_named_unknown(self, key: str) -> None:
+        self.unknown_keys.append(key)
+
+    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
+        self.cancellations[reason, phase] += 1
+
+    def abort_result(self, result: AbortResult) -> None:
+        self.aborts[result] += 1
+
+    def step_done(self, step: EngineStep, tokens: int) -> None:
+        self.steps += 1
+        self.tokens += tokens
+
+    def state_changed(self, state: WorkerState) -> None:
+        self.states.append(state)
+
+    def drain_progress(self, remaining: int) -> None:
+        self.drain_figures.append(remaining)
+
+    def drain_ended(self, seconds: float) -> None:
+        self.drain_seconds.append(seconds)
