@@ -11,7 +11,7 @@ from actors.outbox import Terminal
 from actors.ticket import Ticket
 from protocols.errors import EngineShutdown, InvalidRequest, Overloaded, ServiceError
 from protocols.messages import Admitted, Submit
-from protocols.requests import decode_request, unknown_keys
+from protocols.requests import decode_request, is_probe, unknown_keys
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Telemetry
 
@@ -57,11 +57,11 @@ class RequestIntake:
             return None
 
     def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
-        ticket.is_probe = submit.wire.get("_HEALTH_CHECK") is True
+        ticket.is_probe = is_probe(submit.wire)
         self._admission.check_room(is_probe=ticket.is_probe)
+        request = decode_request(submit.wire)
         for key in unknown_keys(submit.wire):
             self._telemetry.request_named_unknown(key)
-        request = decode_request(submit.wire)
         ticket.prompt_tokens = len(request.token_ids)
         ticket.has_stop_strings = bool(request.stop_conditions.stop)
         self._admission.set_deadline(ticket)

@@ -6,6 +6,8 @@ to the framework's exceptions. Cancellation is an outcome, never an error.
 
 from __future__ import annotations
 
+import reprlib
+
 
 class ServiceError(Exception):
     """Root of everything this service raises on purpose."""
@@ -90,9 +92,16 @@ class EngineStartError(ServiceError):
 
 # Longest text of a refused value that is sent back to its caller.
 _SHOWN_CHARACTERS = 80
+# Looks at the first few parts only: a refused value may be a picture of many megabytes.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN_CHARACTERS
 
 
 def shorten(value: object) -> str:
     """A value as a caller can recognise it, at most 80 characters long."""
-    text = repr(value)
+    try:
+        text = _SHORT.repr(value)
+    except (ValueError, RecursionError):
+        # Python refuses to write an integer of thousands of digits.
+        text = f"this {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -102,8 +102,15 @@ _FOR_OTHERS = frozenset(
 )
 _KNOWN = _FOR_OTHERS | frozenset(field.encode_name for field in msgspec.structs.fields(GenerateRequest))
 
-# msgspec ends its text with " - at `$.a.b[3]`".
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+# msgspec ends its text with " - at `$.a.b[3]`", and with "`key` in" before it for the key of a mapping.
+_WHERE = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+# Two faults that msgspec places at the group; the field is in the text.
+_OF_A_FIELD = (
+    (re.compile(r"^Object contains unknown field `(.*)`$", re.DOTALL), "nothing; this field has no meaning here"),
+    (re.compile(r"^Object missing required field `(.*)`$", re.DOTALL), "a value; this field is required"),
+)
+# Names of fields that do not exist are the caller's words.
+_LONGEST_NAME = 80
 
 
 def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
@@ -112,11 +119,20 @@ def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
     Groups that are ``None`` count as absent. Raises InvalidRequest with the path of the
     field, the value found there and what is allowed.
     """
+    if not isinstance(wire, Mapping):
+        raise InvalidRequest("request", wire, "an object with the fields of a request")
     present = {key: value for key, value in wire.items() if value is not None}
     try:
         return msgspec.convert(present, GenerateRequest)
     except msgspec.ValidationError as exc:
         raise _named(exc, present) from None
+    except (UnicodeEncodeError, RecursionError) as exc:
+        raise InvalidRequest("request", type(exc).__name__, "well-formed text, nested as deep as JSON may be") from None
+
+
+def is_probe(wire: Mapping[str, Any]) -> bool:
+    """Whether the framework marked this as its own health check. Asked before anything is decoded."""
+    return isinstance(wire, Mapping) and wire.get("_HEALTH_CHECK") is True
 
 
 def unknown_keys(wire: Mapping[str, Any]) -> list[str]:
@@ -126,8 +142,12 @@ def unknown_keys(wire: Mapping[str, Any]) -> list[str]:
 
 def _named(exc: msgspec.ValidationError, wire: Mapping[str, Any]) -> InvalidRequest:
     match = _WHERE.match(str(exc))
-    what, path = (match["what"], match["path"]) if match else (str(exc), None)
-    path = (path or "$").removeprefix("$").removeprefix(".")
+    what, path = (match["what"], match["path"] or "") if match else (str(exc), "")
+    for pattern, allowed in _OF_A_FIELD:
+        if found := pattern.match(what):
+            name = found[1]
+            field = f"{path}.{name[:_LONGEST_NAME]}" if path else name[:_LONGEST_NAME]
+            return InvalidRequest(field, _child(_value_at(wire, path), name), allowed)
     return InvalidRequest(path or "request", _value_at(wire, path), what)
 
 
@@ -138,5 +158,9 @@ def _value_at(wire: object, path: str) -> object:
         try:
             value = value[int(index)] if index else value[name]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
-            return value if path else "the request"
-    return value if path else "the request"
+            return value
+    return value
+
+
+def _child(group: object, name: str) -> object:
+    return group.get(name) if isinstance(group, Mapping) else None

@@ -1,0 +1,174 @@
+"""Promises of the intake: admitted or refused at once, typed, counted, and never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from actors.admission import Admission
+from actors.intake import REJECTION_REASONS, RequestIntake, rejection_reason
+from actors.settings import GraphSettings
+from protocols.engine import EngineCapabilities
+from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
+from protocols.messages import Admitted, Submit
+from protocols.telemetry import CancelReason, Outcome, Phase
+from tests.actors.office import Office
+from tests.doubles.callers import PROMPT, FakeCaller, wire_request
+from tests.doubles.engines import engine_info
+
+
+class Door:
+    """An intake whose handler is called by hand."""
+
+    def __init__(self, **bounds: Any) -> None:
+        self.office = Office()
+        self.admission = Admission(
+            self.office.ledger, GraphSettings(**bounds), EngineCapabilities(can_pause=True, max_n=8), engine_info()
+        )
+        # Closed ends: what is tested here never waits for a lane.
+        to_intake, inbox = anyio.create_memory_object_stream[Submit](1)
+        to_resolver, resolver_in = anyio.create_memory_object_stream[Admitted](1)
+        for end in (to_intake, inbox, to_resolver, resolver_in):
+            end.close()
+        self.intake = RequestIntake(
+            inbox, to_resolver, self.office.ledger, self.admission, self.office.listener
+        )
+
+    def knock(self, wire: Any = None, caller: FakeCaller | None = None) -> tuple[Any, Admitted | None]:
+        ticket = self.office.open(caller)
+        wire = wire_request() if wire is None else wire
+        return ticket, self.intake.on_submit(Submit(ticket.engine_id, wire))
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def test_a_good_request_goes_on_with_what_the_ticket_must_know(door: Door) -> None:
+    """Prompt length, stop strings, bound and reservation are written before anybody else looks."""
+    ticket, admitted = door.knock(wire_request(stop=["\n"]))
+    assert admitted is not None
+    assert admitted.request.token_ids == list(PROMPT)
+    assert (ticket.prompt_tokens, ticket.has_stop_strings, ticket.outbox.bound_tokens) == (4, True, 256)
+    assert ticket.is_admitted
+    assert ticket.times.admitted_s == door.office.now_s
+    assert door.office.ledger.reserved_tokens == 256
+
+
+def test_a_caller_who_has_left_is_never_looked_at(door: Door) -> None:
+    """Cancelled before admission: no place, no engine, outcome cancelled (S02 a)."""
+    caller = FakeCaller()
+    caller.leave()
+    ticket, admitted = door.knock({"token_ids": "nonsense"}, caller)
+    assert admitted is None
+    assert (ticket.outcome, ticket.cancel_reason) == (Outcome.CANCELLED, CancelReason.CLIENT)
+    assert door.office.listener.cancellations == {(CancelReason.CLIENT, Phase.RESOLVING): 1}
+    assert door.office.listener.rejections == {}
+
+
+def test_a_request_that_has_ended_is_dropped(door: Door) -> None:
+    """A cancel may overtake its own request."""
+    ticket = door.office.open()
+    door.office.ledger.refuse(ticket, EngineShutdown("x"))
+    assert door.intake.on_submit(Submit(ticket.engine_id, wire_request())) is None
+
+
+def test_a_refusal_is_typed_counted_and_final(door: Door) -> None:
+    """The caller gets the error itself; the books say refused; no place is kept."""
+    ticket, admitted = door.knock(wire_request(max_tokens=0))
+    assert admitted is None
+    assert ticket.outcome is Outcome.REFUSED
+    assert isinstance(ticket.outbox.terminal.error, InvalidRequest)
+    assert door.office.listener.rejections == {"invalid_request": 1}
+    assert (door.office.ledger.admitted, door.office.ledger.reserved_tokens) == (0, 0)
+
+
+def test_a_refusal_at_a_full_door_comes_before_the_request_is_read(door: Door) -> None:
+    """An overloaded worker spends nothing on requests it cannot take."""
+    full = Door(max_live=1)
+    full.knock()
+    ticket, _ = full.knock({"token_ids": "nonsense"})
+    assert isinstance(ticket.outbox.terminal.error, Overloaded)
+    assert full.office.listener.rejections == {"max_live": 1}
+
+
+def test_a_closed_door_says_draining(door: Door) -> None:
+    """In the word that lets a frontend move the request."""
+    door.admission.is_open = False
+    ticket, _ = door.knock()
+    assert isinstance(ticket.outbox.terminal.error, EngineShutdown)
+    assert door.office.listener.rejections == {"draining": 1}
+
+
+def test_a_wrong_deadline_takes_no_place(door: Door) -> None:
+    """What is refused late in the door's checks leaves nothing behind either."""
+    ticket, _ = door.knock(caller=FakeCaller(metadata={"deadline-ms": "soon"}))
+    assert ticket.outcome is Outcome.REFUSED
+    assert door.office.ledger.admitted == 0
+
+
+def test_unknown_keys_at_the_top_are_named_and_tolerated(door: Door) -> None:
+    """Later frameworks add keys; each is reported, none stops a request."""
+    _, admitted = door.knock(wire_request(brand_new=1, nothing=None))
+    assert admitted is not None
+    assert door.office.listener.unknown_keys == ["brand_new"]
+
+
+def test_only_the_frameworks_own_mark_makes_a_probe(door: Door) -> None:
+    """A mark that is not exactly true is refused by name, not half believed."""
+    ticket, _ = door.knock(wire_request(_HEALTH_CHECK=True))
+    assert ticket.is_probe
+    ticket, _ = door.knock(wire_request(_HEALTH_CHECK="yes"))
+    assert not ticket.is_probe
+    assert ticket.outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Overloaded("max_live", "x"), "max_live"),
+        (Overloaded("outbox_tokens", "x"), "outbox_tokens"),
+        (InvalidRequest("a", 1, "b"), "invalid_request"),
+        (EngineShutdown("x"), "draining"),
+        (DeadlineExceeded(1.0), "other"),
+    ],
+)
+def test_every_refusal_has_one_of_the_listed_words(error: Any, reason: str) -> None:
+    """Labels are bounded: the metrics are made from the same list."""
+    assert rejection_reason(error) == reason
+    assert reason in REJECTION_REASONS
+
+
+Json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = sorted({*wire_request(), "routing", "extra_args", "_HEALTH_CHECK", "prompt_embeds", "unknown"})
+Wires = st.one_of(
+    Json,
+    st.dictionaries(st.sampled_from(KEYS), Json, max_size=6),
+    st.dictionaries(st.sampled_from(KEYS), Json, max_size=3).map(lambda odd: {**wire_request(), **odd}),
+)
+
+
+@given(wire=Wires)
+@example(wire=[])
+@example(wire="request")
+@example(wire={1: 2})
+@example(wire={**wire_request(), None: 1})
+@example(wire=wire_request(temperature=10**400))
+def test_whatever_arrives_is_admitted_or_refused(wire: Any) -> None:
+    """No request, however malformed, makes the intake raise; each is in exactly one book."""
+    door = Door()
+    ticket, admitted = door.knock(wire)
+    assert ticket.is_ended == (admitted is None)
+    assert door.office.ledger.admitted + door.office.ledger.admitted_probes == (admitted is not None)
+    if admitted is None:
+        assert isinstance(ticket.outbox.terminal.error, InvalidRequest | Overloaded)
+        assert sum(door.office.listener.rejections.values()) == 1
