@@ -15,9 +15,7 @@ CONCURRENCY = frozenset({"asyncio", "threading", "concurrent", "multiprocessing"
 SURROUNDINGS = frozenset(
     {"argparse", "subprocess", "socket", "signal", "os.environ", "os.getenv", "os.putenv"}
 )
-TORCH_STACK = frozenset(
-    {"accelerate", "llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"}
-)
+TORCH_STACK = frozenset({"llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,9 @@ ROOMS = (
     ),
     Room(
         "service/models",
-        frozenset({"service", "rich", "gguf", "huggingface_hub"}) | TORCH_STACK,
+        frozenset(
+            {"protocols", "service", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "tokenizers"}
+        ),
     ),
 )
 
