@@ -10,6 +10,7 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
@@ -72,7 +73,7 @@ class SpecRules:
             "sampling_options.use_beam_search": options.use_beam_search or None,
             "sampling_options.length_penalty": options.length_penalty,
             "stop_conditions.max_thinking_tokens": request.stop_conditions.max_thinking_tokens,
-            "sampling_options.guided_decoding": options.guided_decoding or None,
+            "sampling_options.guided_decoding": _constraint(options.guided_decoding),
         }
         for field, value in asked.items():
             if value is not None:
@@ -114,7 +115,7 @@ class SpecRules:
     def _sampling(self, options: SamplingOptions) -> Sampling:
         sampling = Sampling(
             temperature=_temperature(options),
-            top_k=_top_k(options.top_k),
+            top_k=_top_k(options.top_k, self.info.vocab_size),
             top_p=_ranged("top_p", options.top_p, 1.0, above=0.0, most=1.0),
             min_p=_ranged("min_p", options.min_p, 0.0, least=0.0, most=1.0),
             repetition_penalty=_ranged("repetition_penalty", options.repetition_penalty, 1.0, above=0.0),
@@ -142,11 +143,11 @@ class SpecRules:
         stop = request.stop_conditions
         room = self.info.context_length - len(request.token_ids)
         max_tokens = room if stop.max_tokens is None else min(stop.max_tokens, room)
-        asked = frozenset(stop.stop_token_ids or ()) | frozenset(stop.stop_token_ids_visible or ())
-        for token in asked:
-            if token >= self.info.vocab_size:
-                raise InvalidRequest("stop_conditions.stop_token_ids", token, self._id_range())
-        ends = frozenset(request.eos_token_ids or ()) | frozenset(stop.stop_token_ids_hidden or ())
+        asked = self._stop_ids("stop_token_ids", stop.stop_token_ids)
+        asked |= self._stop_ids("stop_token_ids_visible", stop.stop_token_ids_visible)
+        # The frontend reads these from the model's description; ids its weights cannot say end nothing.
+        described = (*(request.eos_token_ids or ()), *(stop.stop_token_ids_hidden or ()))
+        ends = frozenset(token for token in described if token < self.info.vocab_size)
         return StopRules(
             max_tokens=max_tokens,
             min_tokens=min(stop.min_tokens or 0, max_tokens),
@@ -154,16 +155,25 @@ class SpecRules:
             stop_token_ids=asked,
         )
 
+    def _stop_ids(self, name: str, token_ids: list[int] | None) -> frozenset[int]:
+        for token in token_ids or ():
+            if token >= self.info.vocab_size:
+                raise InvalidRequest(f"stop_conditions.{name}", token, self._id_range())
+        return frozenset(token_ids or ())
+
     def _output(self, request: GenerateRequest) -> Output:
         output = request.output_options
         most = self.capabilities.max_logprobs
-        if output.logprobs is not None and (most is None or not 0 <= output.logprobs <= most):
-            allowed = f"nothing; engine {self.engine!r} gives no logprobs" if most is None else f"0 to {most}"
-            raise InvalidRequest("output_options.logprobs", output.logprobs, allowed)
-        if output.prompt_logprobs is not None and not self.capabilities.has_prompt_logprobs:
-            allowed = f"nothing; engine {self.engine!r} gives no prompt logprobs"
-            raise InvalidRequest("output_options.prompt_logprobs", output.prompt_logprobs, allowed)
+        self._check_logprobs("logprobs", output.logprobs, most)
+        prompt_most = most if self.capabilities.has_prompt_logprobs else None
+        self._check_logprobs("prompt_logprobs", output.prompt_logprobs, prompt_most)
         return Output(logprobs=output.logprobs, prompt_logprobs=output.prompt_logprobs)
+
+    def _check_logprobs(self, name: str, asked: int | None, most: int | None) -> None:
+        """Alternatives per token; most=None where the engine gives none at all."""
+        if asked is not None and (most is None or not 0 <= asked <= most):
+            nothing = f"nothing; engine {self.engine!r} gives no {name.replace('_', ' ')}"
+            raise InvalidRequest(f"output_options.{name}", asked, nothing if most is None else f"0 to {most}")
 
     def _id_range(self) -> str:
         return f"token ids from 0 to {self.info.vocab_size - 1}"
@@ -179,6 +189,11 @@ class _Tokens(int):
         return f"a prompt of {int(self)} tokens"
 
 
+def _constraint(guided: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The parts of a guided-decoding group that are set; a group without any constrains nothing."""
+    return {key: value for key, value in (guided or {}).items() if value is not None} or None
+
+
 def _temperature(options: SamplingOptions) -> float:
     """Greedy unless the request says otherwise: TensorRT-LLM's rule, kept for every engine.
 
@@ -191,11 +206,11 @@ def _temperature(options: SamplingOptions) -> float:
     return 0.0 if all(limit is None for limit in limits) else 1.0
 
 
-def _top_k(value: int | None) -> int:
-    """-1 and 0 both mean no limit; the engine sees 0."""
+def _top_k(value: int | None, vocab_size: int) -> int:
+    """-1, 0 and everything that leaves no token out mean no limit; the engine sees 0."""
     if value is not None and value < -1:
         raise InvalidRequest("sampling_options.top_k", value, "-1 or 0 for no limit, or a number above 0")
-    return max(0, value or 0)
+    return value if value is not None and 0 < value < vocab_size else 0
 
 
 def _ranged(  # noqa: PLR0913 - one range, spelled out at each call

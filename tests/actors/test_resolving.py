@@ -1,0 +1,430 @@
+"""Promises of the rules: each field at, inside and outside its edges; refused by name, or a spec within bounds."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.resolving import SpecRules
+from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.errors import InvalidRequest
+from protocols.requests import decode_request
+from protocols.spec import GenerationSpec
+from tests.doubles.callers import PROMPT, wire_request
+
+CONTEXT = 64
+VOCAB = 100
+ALL_SAMPLING = frozenset(
+    {
+        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    }
+)  # fmt: skip
+EVERYTHING = EngineCapabilities(
+    can_pause=True, sampling=ALL_SAMPLING, max_n=8, max_logprobs=20, has_prompt_logprobs=True
+)
+NOTHING = EngineCapabilities()
+LARGEST_SEED = 2**64 - 1
+
+
+def rules(capabilities: EngineCapabilities = EVERYTHING, capacity: int = 8, **info: Any) -> SpecRules:
+    facts: dict[str, Any] = {"model": "m", "context_length": CONTEXT, "max_num_seqs": 8, "vocab_size": VOCAB, **info}
+    return SpecRules("double", capabilities, EngineInfo(**facts), capacity, new_seed=lambda: 4711)
+
+
+def resolve(judge: SpecRules | None = None, /, **options: Any) -> GenerationSpec:
+    return (judge or rules()).resolve(decode_request(wire_request(**options)))
+
+
+def refusal(judge: SpecRules | None = None, /, **options: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        resolve(judge, **options)
+    assert str(caught.value).startswith(f"{caught.value.field}: ")
+    assert str(caught.value).endswith(caught.value.allowed)
+    return caught.value
+
+
+class TestPrompt:
+    @pytest.mark.parametrize("length", [1, CONTEXT - 1])
+    def test_it_may_leave_room_for_one_token(self, length: int) -> None:
+        """The edges of the range are inside it."""
+        spec = resolve(prompt=[7] * length)
+        assert spec.prompt == (7,) * length
+        assert spec.stop.max_tokens == CONTEXT - length
+
+    @pytest.mark.parametrize("length", [CONTEXT, 157])
+    def test_too_long_is_the_callers_mistake_with_both_numbers(self, length: int) -> None:
+        """Refused before the engine, never as a negative budget (S05)."""
+        error = refusal(prompt=[7] * length)
+        assert error.field == "token_ids"
+        assert f"a prompt of {length} tokens" in str(error)
+        assert f"context of {CONTEXT}" in str(error)
+
+    def test_too_long_for_one_step_without_chunked_prefill(self) -> None:
+        """The other limit has its own text (S05)."""
+        judge = rules(max_prompt_tokens=23)
+        assert len(resolve(judge, prompt=[7] * 23).prompt) == 23
+        error = refusal(judge, prompt=[7] * 24)
+        assert error.field == "token_ids"
+        assert "24" in str(error)
+        assert "23" in str(error)
+
+    def test_an_empty_prompt_is_refused(self) -> None:
+        """There is nothing to go on from."""
+        assert refusal(prompt=[]).field == "token_ids"
+
+    def test_an_id_outside_the_vocabulary_is_named_with_its_place(self) -> None:
+        """The device never sees it."""
+        assert resolve(prompt=[0, VOCAB - 1]).prompt == (0, VOCAB - 1)
+        error = refusal(prompt=[1, VOCAB, 2])
+        assert (error.field, error.value) == ("token_ids[1]", VOCAB)
+        assert "0 to 99" in error.allowed
+
+    def test_no_error_shows_a_prompt(self) -> None:
+        """Lengths and one id at most."""
+        assert "[" not in str(refusal(prompt=[7] * 500)).removeprefix("token_ids")
+
+
+class TestMaxTokens:
+    @pytest.mark.parametrize("options", [{}, {"max_tokens": None}])
+    def test_missing_means_up_to_the_end_of_the_context(self, options: dict[str, Any]) -> None:
+        """Not somebody's small default (S08)."""
+        assert resolve(prompt=range(1, 11), **options).stop.max_tokens == 54
+
+    def test_more_than_the_context_is_cut_to_it(self) -> None:
+        """60 + 50 in a context of 64 is an answer of 4 (S05)."""
+        assert resolve(prompt=[7] * 60, max_tokens=50).stop.max_tokens == 4
+
+    @pytest.mark.parametrize("max_tokens", [1, 59, 60])
+    def test_what_fits_is_obeyed(self, max_tokens: int) -> None:
+        """Exactly."""
+        assert resolve(max_tokens=max_tokens).stop.max_tokens == max_tokens
+
+
+class TestStopping:
+    @pytest.mark.parametrize(("asked", "got"), [(None, 0), (0, 0), (8, 8), (20, 20), (30, 20), (10**12, 20)])
+    def test_min_tokens_is_clamped_to_max_tokens(self, asked: int | None, got: int) -> None:
+        """A moved request arrives with the one reduced and the other not; refusing it would lose it (S09 e)."""
+        assert resolve(max_tokens=20, min_tokens=asked).stop.min_tokens == got
+
+    def test_min_tokens_is_clamped_to_the_default_too(self) -> None:
+        """Checked again after the default was filled in."""
+        assert resolve(min_tokens=10**6).stop.min_tokens == CONTEXT - len(PROMPT)
+
+    def test_ignore_eos_leaves_no_end_of_sequence(self) -> None:
+        """Neither the model's own ids nor the hidden ones end it (S09 a)."""
+        stop = resolve(ignore_eos=True, eos_token_ids=[2], stop_token_ids_hidden=[3]).stop
+        assert stop.eos_token_ids == frozenset()
+
+    def test_ignore_eos_keeps_the_callers_own_stops(self) -> None:
+        """What was asked for is not an end of sequence."""
+        assert resolve(ignore_eos=True, stop_token_ids=[7]).stop.stop_token_ids == {7}
+
+    def test_hidden_ids_are_ends_and_visible_ones_are_stops(self) -> None:
+        """The reason on the wire depends on it: eos or stop."""
+        stop = resolve(
+            eos_token_ids=[2], stop_token_ids_hidden=[3], stop_token_ids=[7], stop_token_ids_visible=[8]
+        ).stop
+        assert stop.eos_token_ids == {2, 3}
+        assert stop.stop_token_ids == {7, 8}
+
+    def test_an_id_that_is_both_counts_as_asked_for(self) -> None:
+        """The caller named it, so he is told it stopped him."""
+        stop = resolve(eos_token_ids=[2], stop_token_ids=[2]).stop
+        assert (stop.eos_token_ids, stop.stop_token_ids) == (frozenset(), {2})
+
+    @pytest.mark.parametrize("field", ["stop_token_ids", "stop_token_ids_visible"])
+    def test_a_stop_id_outside_the_vocabulary_is_refused_by_name(self, field: str) -> None:
+        """It could never stop anything, and would point beyond the device's tables."""
+        assert resolve(**{field: [VOCAB - 1]}).stop.stop_token_ids == {VOCAB - 1}
+        error = refusal(**{field: [7, VOCAB]})
+        assert (error.field, error.value) == (f"stop_conditions.{field}", VOCAB)
+
+    def test_an_end_of_sequence_the_engine_cannot_say_never_reaches_it(self) -> None:
+        """The model's description may know ids that its weights do not: those end nothing."""
+        stop = resolve(eos_token_ids=[2, VOCAB], stop_token_ids_hidden=[3, 2**32 - 1]).stop
+        assert stop.eos_token_ids == {2, 3}
+
+    def test_a_thinking_budget_is_refused(self) -> None:
+        """No engine here obeys one."""
+        assert refusal(max_thinking_tokens=5).field == "stop_conditions.max_thinking_tokens"
+
+
+class TestSampling:
+    @pytest.mark.parametrize(
+        ("field", "good"),
+        [
+            ("temperature", [0.0, -0.0, 0.7, 2.0, 100.0]),
+            ("top_p", [1e-6, 0.5, 1.0, 1]),
+            ("min_p", [0.0, 0.05, 1.0]),
+            ("repetition_penalty", [0.01, 1.0, 1.2]),
+            ("presence_penalty", [-2.0, 0.1, 2.0]),
+            ("frequency_penalty", [-2.0, 0.1, 2.0]),
+            ("top_k", [1, 50, VOCAB - 1]),
+            ("seed", [0, 7, LARGEST_SEED]),
+        ],
+    )
+    def test_what_is_inside_the_range_arrives_unchanged(self, field: str, good: list[float]) -> None:
+        """Edges included (S06)."""
+        for value in good:
+            assert getattr(resolve(**{field: value}).sampling, field) == value
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [
+            ("temperature", [-0.1, -1e-9]),
+            ("top_p", [0.0, -0.5, 1.5, 1.0000001]),
+            ("min_p", [-0.01, 1.5]),
+            ("repetition_penalty", [0.0, -1.0]),
+            ("presence_penalty", [-2.01, 2.01]),
+            ("frequency_penalty", [-2.01, 2.01]),
+            ("top_k", [-2, -(10**6)]),
+        ],
+    )
+    def test_what_is_outside_is_refused_with_field_value_and_range(self, field: str, bad: list[float]) -> None:
+        """Never clamped in silence, never a bare type error (S06)."""
+        for value in bad:
+            error = refusal(**{field: value})
+            assert error.field == f"sampling_options.{field}"
+            assert error.value == value
+            assert any(character.isdigit() for character in error.allowed)
+
+    @pytest.mark.parametrize(
+        "field", ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]
+    )
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    def test_no_number_that_is_not_finite_passes(self, field: str, value: float) -> None:
+        """Not even where the comparison with an edge would let it through."""
+        assert refusal(**{field: value}).allowed == "a finite number"
+
+    @pytest.mark.parametrize("value", [-1, 0, None, VOCAB, 10**30])
+    def test_no_limit_has_one_form_at_the_engine(self, value: int | None) -> None:
+        """-1, 0, nothing, and at least the whole vocabulary all mean 'no limit' (S06)."""
+        assert resolve(top_k=value).sampling.top_k == 0
+
+    def test_equal_seeds_give_equal_specs(self) -> None:
+        """And different ones do not (S06)."""
+        assert resolve(seed=7) == resolve(seed=7)
+        assert resolve(seed=7) != resolve(seed=8)
+
+    def test_requests_without_a_seed_do_not_share_one(self) -> None:
+        """Two answers are not the same by accident."""
+        judge = SpecRules("double", EVERYTHING, rules().info, 8)
+        seeds = {resolve(judge).sampling.seed for _ in range(100)}
+        assert len(seeds) == 100
+        assert all(0 <= seed <= LARGEST_SEED for seed in seeds)
+
+    @pytest.mark.parametrize("seed", [-1, 2**64, -(2**63), 10**30])
+    def test_every_integer_is_a_seed(self, seed: int) -> None:
+        """Folded into 64 bits; the same number always gives the same seed."""
+        assert 0 <= resolve(seed=seed).sampling.seed <= LARGEST_SEED
+        assert resolve(seed=seed) == resolve(seed=seed)
+
+    @pytest.mark.parametrize(
+        ("options", "temperature"),
+        [({}, 0.0), ({"seed": 1}, 0.0), ({"top_k": 5}, 1.0), ({"top_p": 0.9}, 1.0), ({"min_p": 0.1}, 1.0),
+         ({"temperature": 0.0, "top_k": -1}, 0.0)],
+    )  # fmt: skip
+    def test_greedy_unless_the_request_says_otherwise(self, options: dict[str, Any], temperature: float) -> None:
+        """Limits without a temperature want sampling at 1."""
+        assert resolve(**options).sampling.temperature == temperature
+
+    @pytest.mark.parametrize("field", sorted(ALL_SAMPLING))
+    def test_an_option_the_engine_does_not_know_is_refused_unless_neutral(self, field: str) -> None:
+        """It would be a silent lie."""
+        judge = rules(NOTHING)
+        neutral = getattr(resolve(judge, temperature=0.0).sampling, field)
+        resolve(judge, **{"temperature": 0.0, field: neutral})
+        error = refusal(judge, **{"temperature": 0.0, field: 0.5 if field != "top_k" else 5})
+        assert error.field == f"sampling_options.{field}"
+        assert "'double'" in error.allowed
+
+
+class TestChoices:
+    @pytest.mark.parametrize(("n", "got"), [(None, 1), (1, 1), (8, 8)])
+    def test_inside(self, n: int | None, got: int) -> None:
+        """One unless asked for more."""
+        spec = resolve(n=n)
+        assert spec.n == got
+        assert spec.is_movable == (got == 1)
+
+    @pytest.mark.parametrize("n", [0, -1, 9, 10**9])
+    def test_outside(self, n: int) -> None:
+        """The message says how many there may be."""
+        error = refusal(n=n)
+        assert (error.field, error.value) == ("sampling_options.n", n)
+        assert "1 to 8" in error.allowed
+
+    def test_never_more_than_the_capacity(self) -> None:
+        """A request that could never be submitted is refused, not left waiting for ever."""
+        assert resolve(rules(capacity=2), n=2).n == 2
+        assert "1 to 2" in refusal(rules(capacity=2), n=3).allowed
+
+    def test_best_of_must_be_n(self) -> None:
+        """Nothing is generated and thrown away here."""
+        assert resolve(n=2, best_of=2).n == 2
+        assert refusal(n=2, best_of=3).field == "sampling_options.best_of"
+        assert refusal(best_of=2).field == "sampling_options.best_of"
+
+
+class TestOutput:
+    @pytest.mark.parametrize("logprobs", [None, 0, 20])
+    def test_logprobs_inside(self, logprobs: int | None) -> None:
+        """0 means the chosen token's value only, None means none."""
+        assert resolve(logprobs=logprobs).output.logprobs == logprobs
+
+    @pytest.mark.parametrize("logprobs", [-1, 21])
+    def test_logprobs_outside(self, logprobs: int) -> None:
+        """The message says how many there may be."""
+        error = refusal(logprobs=logprobs)
+        assert (error.field, error.allowed) == ("output_options.logprobs", "0 to 20")
+
+    def test_an_engine_without_logprobs_says_so(self) -> None:
+        """Even for 0."""
+        assert "no logprobs" in refusal(rules(NOTHING), logprobs=0).allowed
+        assert "no prompt logprobs" in refusal(rules(NOTHING), prompt_logprobs=0).allowed
+
+    @pytest.mark.parametrize("prompt_logprobs", [-1, 21])
+    def test_prompt_logprobs_have_the_same_edges(self, prompt_logprobs: int) -> None:
+        """Both count alternatives per token."""
+        assert resolve(prompt_logprobs=20).output.prompt_logprobs == 20
+        assert refusal(prompt_logprobs=prompt_logprobs).field == "output_options.prompt_logprobs"
+
+
+class TestRouting:
+    @pytest.mark.parametrize("rank", [None, 0, 3])
+    def test_a_rank_that_exists(self, rank: int | None) -> None:
+        """'None' is not 0."""
+        resolve(rules(data_parallel_size=4), routing={"dp_rank": rank})
+
+    @pytest.mark.parametrize("rank", [-1, 4])
+    def test_a_rank_that_does_not(self, rank: int) -> None:
+        """Never replaced by 'any'."""
+        error = refusal(rules(data_parallel_size=4), routing={"dp_rank": rank})
+        assert (error.field, error.value) == ("routing.dp_rank", rank)
+
+    def test_priority_and_salt_arrive(self) -> None:
+        """Higher first; different salts share nothing."""
+        spec = resolve(routing={"priority": -3.5, "cache_salt": "tenant"})
+        assert (spec.priority, spec.cache_salt) == (-3.5, "tenant")
+
+    @pytest.mark.parametrize("priority", [math.nan, math.inf])
+    def test_a_priority_must_have_a_place_in_the_order(self, priority: float) -> None:
+        """NaN would spoil the order of everybody."""
+        assert refusal(routing={"priority": priority}).field == "routing.priority"
+
+
+class TestUnsupported:
+    @pytest.mark.parametrize(
+        ("field", "options"),
+        [
+            ("multi_modal_data", {"multi_modal_data": {"image_url": []}}),
+            ("multi_modal_uuids", {"multi_modal_uuids": {}}),
+            ("mm_processor_kwargs", {"mm_processor_kwargs": {}}),
+            ("prompt_embeds", {"prompt_embeds": "QUJD"}),
+            ("encoder_result", {"encoder_result": {}}),
+            ("prefill_result", {"prefill_result": {"disaggregated_params": {}}}),
+            ("bootstrap_info", {"bootstrap_info": {}}),
+            ("routing.lora_name", {"routing": {"lora_name": "ad1"}}),
+            ("sampling_options.use_beam_search", {"use_beam_search": True}),
+            ("sampling_options.length_penalty", {"length_penalty": 1.0}),
+            ("sampling_options.guided_decoding", {"guided_decoding": {"json": {"type": "object"}}}),
+            ("annotations", {"annotations": ["logits-processor:mine"]}),
+        ],
+    )
+    def test_what_no_engine_here_can_do_is_refused_by_name(self, field: str, options: dict[str, Any]) -> None:
+        """Never dropped: an image that is ignored is a nonsense answer with success."""
+        error = refusal(**options)
+        assert error.field == field
+        assert "'double'" in error.allowed
+
+    @pytest.mark.parametrize(
+        "options", [{"use_beam_search": False}, {"guided_decoding": {}}, {"annotations": ["other"]}, {"routing": {}}]
+    )
+    def test_what_asks_for_nothing_is_no_request_for_it(self, options: dict[str, Any]) -> None:
+        """Off, empty and foreign are fine."""
+        resolve(**options)
+
+    def test_the_neutral_guided_keys_of_the_framework_ask_for_nothing(self) -> None:
+        """A group that carries all its keys as None constrains nothing."""
+        resolve(guided_decoding={"json": None, "regex": None})
+
+
+def check_bounds(spec: GenerationSpec) -> None:
+    """What every engine may rely on."""
+    sampling, stop = spec.sampling, spec.stop
+    assert 1 <= len(spec.prompt) < CONTEXT
+    assert all(0 <= token < VOCAB for token in spec.prompt)
+    assert 1 <= stop.max_tokens <= CONTEXT - len(spec.prompt)
+    assert 0 <= stop.min_tokens <= stop.max_tokens
+    assert all(0 <= token < VOCAB for token in stop.eos_token_ids | stop.stop_token_ids)
+    assert not stop.eos_token_ids & stop.stop_token_ids
+    assert 1 <= spec.n <= 8
+    assert 0 <= sampling.temperature < math.inf
+    assert 0 <= sampling.top_k < VOCAB
+    assert 0 < sampling.top_p <= 1
+    assert 0 <= sampling.min_p <= 1
+    assert 0 < sampling.repetition_penalty < math.inf
+    assert abs(sampling.presence_penalty) <= 2
+    assert abs(sampling.frequency_penalty) <= 2
+    assert 0 <= sampling.seed <= LARGEST_SEED
+    assert math.isfinite(spec.priority)
+    assert spec.output.logprobs is None or 0 <= spec.output.logprobs <= 20
+    assert spec.output.prompt_logprobs is None or 0 <= spec.output.prompt_logprobs <= 20
+
+
+def resolve_or_refuse(wire: Any) -> bool:
+    """Whether it was accepted; anything but a sound spec or an InvalidRequest fails the test."""
+    try:
+        spec = rules().resolve(decode_request(wire))
+    except InvalidRequest as exc:
+        assert exc.field
+        assert exc.allowed
+        return False
+    check_bounds(spec)
+    return True
+
+
+ODD = (
+    None, True, False, 0, 1, -1, 2, 7, 63, 64, 99, 100, 101, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**400, 0.0, -0.0,
+    0.5, 1.0, 1.5, -0.5, 5e-324, 1e308, math.inf, -math.inf, math.nan, "", "1", "x", [], [1], [-1], [100], [2**32], ["x"],
+    [[1]], {}, {"a": 1}, {"json": "{"}, {"n": 2}, b"x", (1, 2), {"priority": math.nan}, {"dp_rank": -1}, 1 + 2j,
+)  # fmt: skip
+GROUPED = {key: group for group in ("stop_conditions", "sampling_options", "output_options")
+           for key in wire_request()[group]}  # fmt: skip
+PLACES = (*GROUPED, *wire_request(), "routing", "extra_args", "multi_modal_data", "lora_name", "_HEALTH_CHECK")
+
+
+def test_ten_thousand_requests_with_odd_values_resolve_or_are_refused() -> None:
+    """Each field gets each odd value, alone and in company; nothing but InvalidRequest is raised."""
+    dice = random.Random(20_240_607)
+    accepted = sum(resolve_or_refuse(wire_request(**{place: value})) for place in PLACES for value in ODD)
+    for _ in range(12_000):
+        wire = wire_request([dice.randrange(VOCAB)] * dice.choice((0, 1, 5, 62, 63, 64, 200)))
+        for _ in range(dice.choice((0, 1, 1, 2, 3))):
+            place, value = dice.choice(PLACES), dice.choice(ODD)
+            group = wire.get(GROUPED.get(place, ""))
+            if isinstance(group, dict):
+                group[place] = value
+            else:
+                wire[place] = value
+        accepted += resolve_or_refuse(wire)
+    assert accepted > 1_000
+
+
+@given(
+    length=st.integers(0, CONTEXT + 2),
+    options=st.dictionaries(
+        st.sampled_from(sorted(GROUPED)), st.none() | st.integers() | st.floats(), max_size=5
+    ),
+    end=st.integers(0, 2 * VOCAB),
+)
+def test_any_numbers_resolve_within_bounds_or_are_refused(
+    length: int, options: dict[str, Any], end: int
+) -> None:
+    """The same promise, searched and shrunk by Hypothesis."""
+    resolve_or_refuse(wire_request([7] * length, **{"stop_token_ids_hidden": [end], **options}))
