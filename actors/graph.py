@@ -42,9 +42,9 @@ from protocols.messages import (
 from protocols.steps import EngineStep
 from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
 
-# Messages a live request can have under way on a control lane: a Cancel and a Flow. Twice that,
-# for requests that ended and were replaced within one turn of the loop.
-_CONTROL_PER_LIVE = 4
+# Messages a request can have under way on a control lane: to the monitor that its caller left and, twice,
+# that its reader is gone; to the executor a Cancel and a Flow.
+_CONTROL_PER_REQUEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,9 @@ class Graph:
     def __init__(self, settings: GraphSettings, around: Surroundings, info: EngineInfo) -> None:
         engine, telemetry, clock = around.engine, around.telemetry, around.clock
         capacity = info.max_num_seqs + settings.engine_queue
-        control = _CONTROL_PER_LIVE * settings.max_live + DATA_LANE
-        to_intake, intake_in = anyio.create_memory_object_stream[Submit](settings.max_live + DATA_LANE)
+        arriving = settings.max_live + DATA_LANE
+        control = _CONTROL_PER_REQUEST * (settings.max_live + arriving + DATA_LANE)
+        to_intake, intake_in = anyio.create_memory_object_stream[Submit](arriving)
         to_resolver, resolver_in = anyio.create_memory_object_stream[Admitted](DATA_LANE)
         to_executor, executor_in = anyio.create_memory_object_stream[Resolved](DATA_LANE)
         to_streamer, streamer_in = anyio.create_memory_object_stream[EngineStep](STEP_LANE)
@@ -136,7 +137,9 @@ class Graph:
         return ticket
 
     async def cancel_context(self, context_id: str) -> None:
-        """Facade: the framework says that a caller has left."""
+        """Facade: the framework says that a caller has left. Of strangers and the ended the monitor never hears."""
+        if not any(ticket.caller.is_stopped() for ticket in self.ledger.of_context(context_id)):
+            return
         try:
             await self._to_monitor.send(CancelContext(context_id))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -182,7 +185,11 @@ class Graph:
         if ticket is None or ticket.is_flow_posted or not self._around.engine.capabilities.can_pause:
             return
         ticket.is_flow_posted = True
-        self._tell_executor.send_nowait(Flow(ticket_id))
+        try:
+            self._tell_executor.send_nowait(Flow(ticket_id))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # The executor is gone and the graph about to close: nothing flows any more.
+            return
 
 
 @asynccontextmanager

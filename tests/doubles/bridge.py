@@ -124,9 +124,17 @@ class BridgeDriver:
             time.sleep(LOOK_S)
 
     def close(self) -> None:
-        """Drop whatever the test still holds, as a frontend that goes away does."""
+        """Every client still there disconnects, and whatever the test holds is dropped."""
         for call in self.calls:
-            call.drop()
+            if call.is_stepping:
+                self.leave(call.client)
+
+        def forget_all() -> None:
+            for call in self.calls:
+                call.forget()
+            gc.collect()
+
+        in_thread(forget_all)
 
 
 class BridgeCall:
@@ -179,6 +187,11 @@ class BridgeCall:
         return self
 
     @property
+    def is_stepping(self) -> bool:
+        """Whether a step is under way that has nothing to tell yet."""
+        return self._pending is not None and not self._pending.done()
+
+    @property
     def is_step_done(self) -> bool:
         """Whether the step under way has something to tell."""
         return self._pending is not None and self._pending.done()
@@ -188,8 +201,16 @@ class BridgeCall:
 
         A step under way goes on, as it does in the framework: its task holds the generator.
         """
-        if self._generator is not None:
-            in_thread(self._forget)
+
+        def collect() -> None:
+            self.forget()
+            gc.collect()
+
+        in_thread(collect)
+
+    def forget(self) -> None:
+        """Let go of the generator, here."""
+        self._generator = None
 
     def aclose(self) -> None:
         """The polite end."""
@@ -215,10 +236,6 @@ class BridgeCall:
     def terminals(self) -> int:
         """Last words seen: finish reasons and errors. Promised: one."""
         return len(self.finish_reasons) + (self.error is not None)
-
-    def _forget(self) -> None:
-        self._generator = None
-        gc.collect()
 
 
 def in_thread(work: Callable[[], Any]) -> None:
