@@ -25,7 +25,7 @@ from actors.graph import Graph, Surroundings, open_graph
 from actors.supervisor import FutureWakeup, Supervisor
 from actors.ticket import Ticket
 from protocols.engine import Engine, EngineInfo
-from protocols.errors import ServiceError, StartStopped
+from protocols.errors import StartStopped
 from service.controls import Controls
 from service.death import DeathPath
 from service.framework import installed_fields
@@ -98,6 +98,7 @@ class ActorEngine(LLMEngine):
     async def start(self, worker_id: int) -> EngineConfig:
         """Open the graph. Raises what the engine's start raised; a signal meanwhile ends it."""
         del worker_id
+        self._signals.leave_it_to_the_framework()
         self._loop = asyncio.get_running_loop()
         self._readers = Readers()
         self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
@@ -131,7 +132,8 @@ class ActorEngine(LLMEngine):
                 chunk = await outbox.take()
                 self._recorder.count_chunk()
                 yield chunk  # type: ignore[misc] # ours names the keys that theirs leaves open
-        except ServiceError as exc:
+        except Exception as exc:
+            # Ours, or a bug's: nothing but the framework's errors leaves.
             raise to_framework(exc) from exc
         finally:
             # Perhaps in a garbage collector, on a foreign thread, without a loop: one plain call.

@@ -19,9 +19,10 @@ from protocols.errors import (
     InvalidRequest,
     Overloaded,
     ReaderStalled,
-    ServiceError,
 )
+from service.telemetry.logs import get_logger
 
+_LOG = get_logger("service.translation")
 _TOO_MANY_REQUESTS = 429
 _GATEWAY_TIMEOUT = 504
 
@@ -47,8 +48,8 @@ class ContextCaller:
         return self._context.metadata  # type: ignore[no-any-return]
 
 
-def to_framework(error: ServiceError) -> Exception:
-    """The framework's exception for one of ours.
+def to_framework(error: Exception) -> Exception:
+    """The framework's exception for one of ours; for any other, Unknown without the text.
 
     EngineShutdown takes the instance out of routing for some seconds and lets a frontend move the
     request, so it is never used for one request's fault.
@@ -65,4 +66,5 @@ def to_framework(error: ServiceError) -> Exception:
         case GenerationFailed() | ReaderStalled():
             return Unknown(str(error))
         case _:
+            _LOG.error("internal_error", once_per=type(error).__name__, exc_info=error)
             return Unknown("internal error of the worker")

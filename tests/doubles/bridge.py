@@ -132,7 +132,6 @@ class BridgeDriver:
         def forget_all() -> None:
             for call in self.calls:
                 call.forget()
-            gc.collect()
 
         in_thread(forget_all)
 

@@ -45,6 +45,8 @@ def open_worker(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Ope
             worker.send_signal()
 
         monkeypatch.setattr("service.death.os.kill", take_signal)
+        # No runtime of the framework stands behind these tests whose buffers would have to empty.
+        monkeypatch.setattr("service.engine._FLUSH_S", 0.0)
         with ExitStack() as last:
             last.callback(worker.check_closed)
             last.callback(worker.end)
