@@ -13,11 +13,11 @@ from actors.ledger import Ledger
 from actors.mailbox import receive_all, send
 from actors.outbox import Terminal
 from actors.ticket import Ticket
-from actors.vetting import flaw_of
+from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
 from protocols.engine import Engine
-from protocols.errors import EngineDead, EngineShutdown, GenerationFailed
+from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep
@@ -30,7 +30,7 @@ class _Row:
 
     ticket: Ticket
     spec: GenerationSpec
-    tokens: int = 0
+    transcript: Transcript
     is_paused: bool = False
     is_aborting: bool = False
 
@@ -78,7 +78,7 @@ class Executor:
         self._used = 0
 
     async def run(self) -> None:
-        """Until the resolver has closed its end and the engine has nothing left, or it dies."""
+        """Until it is cancelled. Raises EngineDead when the engine has made its last step."""
         async with self._lanes.inbox, self._lanes.control, self._lanes.streamer:
             async with anyio.create_task_group() as loops:
                 loops.start_soon(self._serve_control)
@@ -167,10 +167,9 @@ class Executor:
         row = self._rows.get(delta.engine_id)
         if row is None:
             return False
-        flaw = flaw_of(delta, row.spec, row.tokens, self._vocab_size)
+        flaw = row.transcript.flaw_of(delta)
         if flaw is not None:
             self._end_failed(row.ticket, flaw)
-        row.tokens += len(delta.token_ids)
         if row.ticket.phase is Phase.PREFILL and delta.token_ids:
             row.ticket.advance(Phase.DECODE)
         if delta.is_last:
@@ -197,16 +196,18 @@ class Executor:
         ticket.advance(Phase.PREFILL)
         try:
             self._engine.submit(ticket.engine_id, spec)
-        except EngineShutdown:
+        except (EngineShutdown, InternalError):
             raise
         except Exception as exc:  # noqa: BLE001 - whatever one request's data did to the driver is that request's end
             self._end_failed(ticket, f"the engine refused the request ({type(exc).__name__})")
             return
-        self._rows[ticket.engine_id] = _Row(ticket, spec)
+        self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._vocab_size))
         self._used += spec.n
 
     def _on_cancel(self, engine_id: EngineId) -> None:
         if self._waiting_room.discard(engine_id):
+            # Slots may have been kept free for it.
+            self._fill()
             return
         row = self._rows.get(engine_id)
         if row is not None:

@@ -40,18 +40,16 @@ class ChunkStreamer:
             ticket = self._ledger.find(delta.engine_id)
             if ticket is None:
                 continue
+            if delta.cached_tokens:
+                ticket.cached_tokens = delta.cached_tokens
             if delta.token_ids:
                 if ticket.times.first_token_s is None:
-                    self._first_token(ticket, delta, step)
+                    ticket.times.first_token_s = step.ended_s
                 ticket.outbox.put(delta, step.ended_s)
                 tokens += len(delta.token_ids)
             if delta.is_last:
                 self._end(ticket, delta)
         self._telemetry.step_done(step, tokens)
-
-    def _first_token(self, ticket: Ticket, delta: Delta, step: EngineStep) -> None:
-        ticket.times.first_token_s = step.ended_s
-        ticket.cached_tokens = delta.cached_tokens
 
     def _end(self, ticket: Ticket, delta: Delta) -> None:
         """The last word of the whole request: on the wire, the reason of its last choice.

@@ -6,21 +6,49 @@ from protocols.spec import GenerationSpec
 from protocols.steps import Delta, FinishReason
 
 
-def flaw_of(delta: Delta, spec: GenerationSpec, tokens_before: int, vocab_size: int) -> str | None:
-    """Why this delta cannot be true, in words without content; None when it can.
+class Transcript:
+    """What the engine has said of one request so far, per choice; knows what it cannot say next."""
 
-    tokens_before: tokens the request had over all its choices.
-    """
-    token_ids = delta.token_ids
-    for token in token_ids:
-        if type(token) is not int or not 0 <= token < vocab_size:
-            return "the engine produced a token outside its vocabulary"
-    if tokens_before + len(token_ids) > spec.stop.max_tokens * spec.n:
-        return "the engine produced more tokens than were asked for"
-    if not 0 <= delta.index < spec.n:
-        return "the engine produced a choice that was not asked for"
-    if delta.is_last and delta.error is None and delta.finish_reason is None:
-        return "the engine ended without a reason"
-    if delta.finish_reason is not None and type(delta.finish_reason) is not FinishReason:
-        return "the engine gave a finish reason that is not known"
-    return None
+    __slots__ = ("_ended", "_max_tokens", "_n", "_tokens", "_vocab_size")
+
+    def __init__(self, spec: GenerationSpec, vocab_size: int) -> None:
+        self._n = spec.n
+        self._max_tokens = spec.stop.max_tokens
+        self._vocab_size = vocab_size
+        self._tokens = [0] * spec.n
+        self._ended: set[int] = set()
+
+    def flaw_of(self, delta: Delta) -> str | None:
+        """Note one delta; why it cannot be true, in words without content, or None when it can."""
+        index, token_ids = delta.index, delta.token_ids
+        if type(index) is not int or not 0 <= index < self._n:
+            return "the engine produced a choice that was not asked for"
+        if token_ids:
+            if type(token_ids) is not list:
+                return "the engine produced tokens that are not a list"
+            for token in token_ids:
+                if type(token) is not int or not 0 <= token < self._vocab_size:
+                    return "the engine produced a token outside its vocabulary"
+            tokens = self._tokens[index] + len(token_ids)
+            if tokens > self._max_tokens:
+                return "the engine produced more tokens than were asked for"
+            if index in self._ended:
+                return "the engine went on with a choice that had ended"
+            self._tokens[index] = tokens
+        if delta.finish_reason is None and delta.error is None and not delta.is_last:
+            return None
+        return self._flaw_of_end(delta)
+
+    def _flaw_of_end(self, delta: Delta) -> str | None:
+        """For a delta that ends its choice, or the request."""
+        reason = delta.finish_reason
+        if delta.error is not None:
+            return None if delta.is_last else "the engine failed a request and did not end it"
+        if reason is None:
+            return "the engine ended without a reason"
+        if type(reason) is not FinishReason:
+            return "the engine gave a finish reason that is not known"
+        self._ended.add(delta.index)
+        if delta.is_last and reason is not FinishReason.CANCELLED and len(self._ended) < self._n:
+            return "the engine ended a request before all of its choices"
+        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from protocols.engine import EngineCapabilities
 from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
 from protocols.messages import Admitted, Submit
 from protocols.telemetry import CancelReason, Outcome, Phase
-from tests.actors.office import Office
+from tests.actors.office import Office, closed_lane
 from tests.doubles.callers import PROMPT, FakeCaller, wire_request
 from tests.doubles.engines import engine_info
 
@@ -29,13 +28,8 @@ class Door:
         self.admission = Admission(
             self.office.ledger, GraphSettings(**bounds), EngineCapabilities(can_pause=True, max_n=8), engine_info()
         )
-        # Closed ends: what is tested here never waits for a lane.
-        to_intake, inbox = anyio.create_memory_object_stream[Submit](1)
-        to_resolver, resolver_in = anyio.create_memory_object_stream[Admitted](1)
-        for end in (to_intake, inbox, to_resolver, resolver_in):
-            end.close()
         self.intake = RequestIntake(
-            inbox, to_resolver, self.office.ledger, self.admission, self.office.listener
+            closed_lane()[1], closed_lane()[0], self.office.ledger, self.admission, self.office.listener
         )
 
     def knock(self, wire: Any = None, caller: FakeCaller | None = None) -> tuple[Any, Admitted | None]:
