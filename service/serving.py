@@ -87,7 +87,6 @@ def _serve(settings: Settings, signals: StopSignals) -> int:
     worker = _prepare(settings, signals)
     if settings.runtime.disable_gc:
         gc.disable()
-    signals.leave_it_to_the_framework()
     ExitGuard(signals, settings.drain.guard_at_s)
 
     async def engine_factory(_argv: list[str] | None) -> tuple[ActorEngine, WorkerConfig]:

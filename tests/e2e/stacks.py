@@ -27,10 +27,19 @@ class Stack:
     """One frontend and its workers, found through files in a folder of their own."""
 
     def __init__(
-        self, folder: Path, worker_options: Sequence[str], *, workers: int = 1, environ: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        worker_options: Sequence[str],
+        *,
+        workers: int = 1,
+        environ: Mapping[str, str] | None = None,
+        discovery: str = "file",
+        plane: str = "tcp",
+        has_frontend: bool = True,
     ) -> None:
         self._folder = folder
         self._options = list(worker_options)
+        self._network = ["--discovery-backend", discovery, "--request-plane", plane]
         folder.mkdir(parents=True, exist_ok=True)
         self._environ = {
             **os.environ,
@@ -44,7 +53,7 @@ class Stack:
         self._ports: set[int] = set()
         self.http_port = self._port()
         self.client = Client(self.http_port)
-        self.frontend = self._start_frontend()
+        self.frontend = self._start_frontend() if has_frontend else None
         self.workers: list[Worker] = [self.add_worker() for _ in range(workers)]
 
     def __enter__(self) -> Stack:
@@ -60,7 +69,7 @@ class Stack:
     def add_worker(self, options: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Worker:
         """Start one more."""
         port = self._port()
-        argv = [sys.executable, "-m", "service", "--discovery-backend", "file", "--request-plane", "tcp"]
+        argv = [sys.executable, "-m", "service", *self._network]
         argv += self._options if options is None else list(options)
         environment = {**self._environ, "DYN_SYSTEM_PORT": str(port), **(environ or {})}
         child = Child("worker", argv, environment, self._folder / f"worker-{port}.log")
@@ -88,12 +97,13 @@ class Stack:
             worker.child.ask_to_stop()
         for worker in self.workers:
             worker.child.wait(20)
-        self.frontend.ask_to_stop()
-        self.frontend.wait(10)
+        if self.frontend is not None:
+            self.frontend.ask_to_stop()
+            self.frontend.wait(10)
 
     def _start_frontend(self) -> Child:
         argv = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(self.http_port)]
-        argv += ["--discovery-backend", "file", "--request-plane", "tcp", "--migration-limit", "3"]
+        argv += [*self._network, "--migration-limit", "3"]
         return Child("frontend", argv, self._environ, self._folder / "frontend.log")
 
     def _port(self) -> int:
@@ -105,7 +115,7 @@ class Stack:
         give_up_s = time.monotonic() + READY_S
         while time.monotonic() < give_up_s:
             for child in (self.frontend, *(worker.child for worker in self.workers)):
-                if child.exit_code is not None:
+                if child is not None and child.exit_code is not None:
                     raise AssertionError(f"{child.name} ended with {child.exit_code}:\n" + "\n".join(child.last_lines(40)))
             if is_so():
                 return

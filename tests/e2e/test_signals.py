@@ -32,10 +32,11 @@ def test_a_signal_loses_no_request_running_or_waiting(new_stack: StackFactory, n
 
 def test_a_worker_with_many_requests_in_flight_ends_soon_after_the_last(new_stack: StackFactory) -> None:
     """256 streams in flight at the signal: none lost, exit 0."""
-    stack = new_stack(step_ms=20)
+    stack = new_stack("--max-num-seqs", "256", "--drain-timeout", "100", step_ms=20)
     worker = stack.workers[0]
-    readers = [Reader(stack.client, stack.model(), "w5", {"max_tokens": 250}).start() for _ in range(256)]
-    worker.wait_status(lambda state: state["in_flight"] == 256, timeout_s=30)
+    model = stack.model()
+    readers = [Reader(stack.client, model, "w5", {"max_tokens": 600}).start() for _ in range(256)]
+    worker.wait_status(lambda state: state["in_flight"] == 256, timeout_s=60)
     worker.send(signal.SIGTERM)
     lost = [reader.error for reader in readers if reader.finish().reason != "length"]
     last_s = time.monotonic()

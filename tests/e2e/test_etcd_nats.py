@@ -1,0 +1,104 @@
+"""The same worker where production finds it: discovery in a real etcd, requests over a real NATS."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.demo.processes import Child, free_port
+from tests.e2e.stacks import ROOT, Reader, Stack
+from tests.e2e.word_model import word_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+def tool(name: str) -> str:
+    """A server fetched by ``make tools``, or one from the PATH."""
+    found = shutil.which(name, path=str(ROOT / ".tools" / "bin")) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not here: make tools")
+    return found
+
+
+def wait_listening(port: int) -> None:
+    """Until somebody accepts connections there."""
+    give_up_s = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """etcd and NATS on free ports of the loopback; the variables that point the framework there."""
+    client = free_port()
+    peer = free_port(frozenset({client}))
+    nats = free_port(frozenset({client, peer}))
+    url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    etcd_words = [
+        tool("etcd"), "--data-dir", str(tmp_path / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url,
+        "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+        "--initial-cluster", f"default={peer_url}",
+    ]  # fmt: skip
+    nats_words = [tool("nats-server"), "-js", "-a", "127.0.0.1", "-p", str(nats), "-sd", str(tmp_path / "nats")]
+    children = [
+        Child("etcd", etcd_words, {}, tmp_path / "etcd.log"),
+        Child("nats", nats_words, {}, tmp_path / "nats.log"),
+    ]
+    try:
+        wait_listening(client)
+        wait_listening(nats)
+        yield {"ETCD_ENDPOINTS": url, "NATS_SERVER": f"nats://127.0.0.1:{nats}"}
+    finally:
+        for child in children:
+            child.ask_to_stop()
+            child.wait(10)
+
+
+@pytest.mark.parametrize("plane", ["tcp", "nats"])
+def test_the_worker_serves_and_drains_with_etcd_and_nats(
+    servers: dict[str, str], word_model: Path, tmp_path: Path, plane: str
+) -> None:
+    """Found through etcd, asked over either request plane, drained without losing the answer."""
+    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
+    with Stack(tmp_path / "stack", options, environ=servers, discovery="etcd", plane=plane) as stack:
+        status, body = stack.chat("w5", max_tokens=5)
+        assert status == 200
+        assert body["choices"][0]["message"]["content"].split() == [word_of(i) for i in range(1000, 1005)]
+        reader = Reader(stack.client, stack.model(), "w5", {"max_tokens": 150}).start()
+        reader.wait_text(5)
+        stack.workers[0].child.ask_to_stop()
+        reader.finish()
+        assert reader.error is None
+        assert len(reader.text.split()) == 150
+        assert stack.workers[0].child.wait(20) == 0
+
+
+def test_a_signal_while_etcd_is_not_there_ends_the_start_with_code_0(word_model: Path, tmp_path: Path) -> None:
+    """The framework waits two minutes for its store; nobody who asks the worker to stop has to."""
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    options = ["--engine", "synthetic", "--model", str(word_model)]
+    stack = Stack(
+        tmp_path / "stack", options, environ={"ETCD_ENDPOINTS": nowhere}, discovery="etcd", has_frontend=False
+    )
+    try:
+        worker = stack.workers[0]
+        give_up_s = time.monotonic() + 60
+        while "etcd not reachable yet" not in worker.log():
+            assert worker.child.exit_code is None
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+        worker.child.ask_to_stop()
+        assert worker.child.wait(10) == 0
+    finally:
+        stack.stop()

@@ -1,0 +1,71 @@
+"""The main job, with real weights: the built-in model answers through the real frontend."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stacks import Reader, Stack, hang_up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
+
+QUESTION = "What is the capital of France?"
+
+
+@pytest.fixture(scope="module")
+def real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The torch engine on SmolLM2, as the demo starts it."""
+    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "4"]
+    with Stack(tmp_path_factory.mktemp("real"), options, environ={"HF_HUB_OFFLINE": "1"}) as stack:
+        yield stack
+
+
+def test_the_model_knows_the_capital_of_france(real_stack: Stack) -> None:
+    """A greedy answer from real weights, ended by the model itself."""
+    status, body = real_stack.chat(QUESTION, temperature=0, max_tokens=48)
+    assert status == 200
+    assert "Paris" in body["choices"][0]["message"]["content"]
+    assert body["choices"][0]["finish_reason"] == "stop"
+
+
+def test_streaming_and_unary_give_the_same_text(real_stack: Stack) -> None:
+    """How an answer is carried does not change it."""
+    _, body = real_stack.chat(QUESTION, temperature=0, max_tokens=24)
+    options = {"temperature": 0, "max_tokens": 24}
+    reader = Reader(real_stack.client, real_stack.model(), QUESTION, options).start().finish()
+    assert reader.error is None
+    assert reader.text == body["choices"][0]["message"]["content"]
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another(real_stack: Stack) -> None:
+    """Sampling is real, and repeatable."""
+    answers = []
+    for seed in (7, 7, 8):
+        _, body = real_stack.chat("Tell me a story.", temperature=1.0, seed=seed, max_tokens=16)
+        answers.append(body["choices"][0]["message"]["content"])
+    assert answers[0] == answers[1]
+    assert answers[0] != answers[2]
+
+
+def test_a_disconnect_frees_the_slot_of_a_real_engine(real_stack: Stack) -> None:
+    """The engine stops computing for a client that has left."""
+    worker = real_stack.workers[0]
+    hang_up(real_stack.http_port, real_stack.model(), "Tell me a long story.", 900, max_tokens=1000, ignore_eos=True)
+    worker.wait_status(lambda state: state["in_flight"] == 0, timeout_s=20)
+
+
+def test_a_sigterm_in_mid_answer_loses_nothing(real_stack: Stack) -> None:
+    """More requests than slots, a signal, and every answer arrives whole. Last: it ends the worker."""
+    worker = real_stack.workers[0]
+    options = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+    readers = [Reader(real_stack.client, real_stack.model(), QUESTION, options).start() for _ in range(6)]
+    worker.wait_status(lambda state: state["live"] == 6, timeout_s=20)
+    worker.send(signal.SIGTERM)
+    for reader in readers:
+        reader.finish(120)
+        assert reader.error is None
+        assert reader.reason == "length"
+    assert worker.child.wait(60) == 0
