@@ -3,8 +3,9 @@
     python -m tests.bench.in_process REPEATS        prints one line of JSON
 
 Three layers are read in the same way, in turns: a bare generator, the graph with a listener that does
-nothing, and the whole worker (the facade over the graph, with all its telemetry). The engine of the last two is
-the synthetic one as fast as it goes. One thread does all the work, so the CPU time of the process is the price.
+nothing, and the whole worker (the facade over the graph, with all its telemetry). The engine of the last two
+is the synthetic one as fast as it goes. One thread does all the work, so the CPU time of the process is the
+price.
 """
 
 from __future__ import annotations
