@@ -19,7 +19,7 @@ Action = Literal["serve", "print_config", "check_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Where the worker registers. ``response_plane`` and ``event_plane`` None: the framework's choice."""
+    """Where the worker registers. ``event_plane`` None: the framework's choice."""
 
     namespace: str
     component: str
@@ -27,7 +27,7 @@ class RuntimeSettings:
     discovery_backend: str
     request_plane: str
     event_plane: str | None
-    response_plane: str | None
+    response_plane: str
     kv_state_endpoint: str | None
     endpoint_types: tuple[str, ...]
     system_host: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from service.options import COMMANDS, ConfigError, split_command
@@ -16,6 +16,7 @@ _NEGATED = {f"--no-{flag[2:]}" for option in OPTIONS if option.is_switch for fla
 _KNOWN = _FLAGS | _NEGATED
 
 
+@settings(max_examples=50)
 @given(_NAMES)
 def test_an_unknown_flag_never_passes(name: str) -> None:
     """Whatever is no flag of the table is refused, with a flag of the table as a guess."""

@@ -38,7 +38,7 @@ def _resolved(option: Option, argv: list[str], env: dict[str, str]) -> Resolved:
     return resolution[option.name]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_option_and_text(_FLAGGED), st.booleans())
 def test_a_flag_gives_its_value_and_its_source(drawn: tuple[Option, str], with_equals: bool) -> None:
     """``--flag value`` and ``--flag=value`` mean the same, and the flag is the source."""
@@ -49,7 +49,7 @@ def test_a_flag_gives_its_value_and_its_source(drawn: tuple[Option, str], with_e
     assert str(found.source) == f"flag {option.flag}"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_option_and_text(_VARIABLES))
 def test_a_variable_gives_its_value_and_its_source(drawn: tuple[Option, str]) -> None:
     """The variable is the source."""
@@ -81,7 +81,7 @@ def _write(folder: Path, suffix: str, key: str, text: str) -> Path:
     return path
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(_option_and_text([option for option in OPTIONS if not option.is_secret]))
 def test_what_is_shown_can_be_given(drawn: tuple[Option, str]) -> None:
     """The text of ``--print-config`` is accepted again and means the same."""
@@ -90,7 +90,7 @@ def test_what_is_shown_can_be_given(drawn: tuple[Option, str]) -> None:
     assert option.kind.parse(option.kind.show(value)) == value
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.sampled_from([o for o in _FLAGGED if o.env and o.in_file and o.env != "DYN_ACTOR_CONFIG"]), st.data()
 )
