@@ -11,9 +11,11 @@ import asyncio
 from actors.ticket import Ticket
 from protocols.telemetry import CancelReason
 
-# A generator whose client has left is dropped, not closed; it may never tell us. Measured: gone
-# within 0.1 s; waiting longer than this for it would only delay the exit.
+# A generator whose client has left, or that has given its last word, is dropped, not closed; it may
+# never tell us. Measured: gone within 0.1 s; waiting longer than this for it would only delay the exit.
 ABORTED_READER_S = 1.0
+# How often to look whether a client has left: nobody tells us when its request has already ended.
+_LOOK_S = 0.1
 
 
 class Readers:
@@ -38,18 +40,26 @@ class Readers:
     async def wait_closed(self, until_s: float) -> int:
         """Wait for every reader that is still there, until a point of the loop's clock.
 
-        Readers whose client has left get one second. Returns how many were left behind.
+        Readers that nobody awaits any more get one second. Returns how many were left behind.
         """
         loop = asyncio.get_running_loop()
-        patience_s = min(until_s, loop.time() + ABORTED_READER_S)
+        patience_s = loop.time() + ABORTED_READER_S
         while self._open:
-            present = any(ticket.cancel_reason is not CancelReason.CLIENT for ticket in self._open)
-            remaining_s = (until_s if present else patience_s) - loop.time()
+            now_s = loop.time()
+            if any(_is_present(ticket) for ticket in self._open):
+                patience_s = now_s + ABORTED_READER_S
+            remaining_s = min(until_s, patience_s) - now_s
             if remaining_s <= 0:
                 break
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), remaining_s)
+                await asyncio.wait_for(self._changed.wait(), min(remaining_s, _LOOK_S))
             except TimeoutError:
                 continue
         return len(self._open)
+
+
+def _is_present(ticket: Ticket) -> bool:
+    """Whether somebody is going to read on: the client is there and has not had its last word."""
+    has_left = ticket.cancel_reason is CancelReason.CLIENT or ticket.caller.is_stopped()
+    return not has_left and not ticket.outbox.is_drained
