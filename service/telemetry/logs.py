@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 _JSON = msgspec.json.Encoder(enc_hook=str)
+# Printable ASCII without space, quotation mark and equals sign.
+_PLAIN = re.compile(r"[!#-<>-~]+")
 _LIMITER = RepeatLimiter()
 _LEVELS = logging.getLevelNamesMapping()
 _METHODS = {"warn": "WARNING", "exception": "ERROR", "fatal": "CRITICAL"}
@@ -47,9 +50,9 @@ def get_logger(name: str) -> FilteringBoundLogger:
             _as_record,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
-        cache_logger_on_first_use=True,
     )
-    return cast("FilteringBoundLogger", logger)
+    # Bound at once: the lazy proxy would bind anew for every line.
+    return cast("FilteringBoundLogger", logger.bind())
 
 
 class RecordWriter:
@@ -116,8 +119,10 @@ def _as_text(message: str, fields: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value on a line of text: in quotes, with escapes, where it would not be one word."""
+    """A value on a line of text: in quotes, with escapes, where it would not be one plain word."""
     if isinstance(value, float):
         return f"{value:.6f}".rstrip("0").rstrip(".")
     text = str(value)
-    return text if text and text.isprintable() and not any(sign in text for sign in ' "=') else repr(text)
+    if isinstance(value, int):
+        return text
+    return text if _PLAIN.fullmatch(text) else repr(text)

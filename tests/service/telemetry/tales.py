@@ -1,0 +1,94 @@
+"""Stories of requests, one for every way in which a request can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocols.telemetry import CancelReason, Outcome, Phase, RequestStory
+
+TRACE_ID = "0123456789abcdef0123456789abcdef"
+PARENT_ID = "1122334455667788"
+SAMPLED = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
+UNSAMPLED = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-00"}
+
+# Binary fractions, so that sums and differences are exact: 62.5 ms in intake, 62.5 in resolve, 125 waiting,
+# 250 in prefill, 2 s of stream.
+_TIMES = {
+    "arrived_s": 100.0,
+    "admitted_s": 100.0625,
+    "resolved_s": 100.125,
+    "submitted_s": 100.25,
+    "first_token_s": 100.5,
+    "ended_s": 102.5,
+}
+_NOT_REACHED: dict[Phase, tuple[str, ...]] = {
+    Phase.RESOLVING: ("resolved_s", "submitted_s", "first_token_s"),
+    Phase.WAITING: ("submitted_s", "first_token_s"),
+    Phase.PREFILL: ("first_token_s",),
+    Phase.DECODE: (),
+}
+
+
+def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **changes: Any) -> RequestStory:
+    """A request that ended in this phase with this outcome; everything else can be changed by name."""
+    fields: dict[str, Any] = {
+        "engine_id": 7,
+        "context_id": "ctx-7",
+        "outcome": outcome,
+        "phase": phase,
+        **_TIMES,
+        **dict.fromkeys(_NOT_REACHED[phase]),
+        "prompt_tokens": 12,
+        "completion_tokens": 9 if phase is Phase.DECODE else 0,
+        "cached_tokens": 4,
+        "n": 1,
+        "finish_reason": None,
+        "cancel_reason": None,
+        "error_kind": None,
+        "is_probe": False,
+        "trace_headers": None,
+        **changes,
+    }
+    return RequestStory(**fields)
+
+
+def outcome_of(story: RequestStory) -> str:
+    """For the names of tests."""
+    return story.outcome.value
+
+
+def tale_of_each() -> list[RequestStory]:
+    """One story per outcome, with the phase, reasons and error it has in real life."""
+    return [
+        tale(Outcome.COMPLETED, engine_id=1, finish_reason="length"),
+        tale(
+            Outcome.STOPPED_BY_FRONTEND,
+            engine_id=2,
+            finish_reason="cancelled",
+            cancel_reason=CancelReason.CLIENT,
+        ),
+        tale(
+            Outcome.CANCELLED,
+            Phase.PREFILL,
+            engine_id=3,
+            finish_reason="cancelled",
+            cancel_reason=CancelReason.CLIENT,
+        ),
+        tale(
+            Outcome.DEADLINE,
+            Phase.WAITING,
+            engine_id=4,
+            cancel_reason=CancelReason.DEADLINE,
+            error_kind="DeadlineExceeded",
+        ),
+        tale(Outcome.STALLED, engine_id=5, cancel_reason=CancelReason.STALL, error_kind="ReaderStalled"),
+        tale(Outcome.FAILED, Phase.PREFILL, engine_id=6, error_kind="GenerationFailed"),
+        tale(
+            Outcome.INTERRUPTED,
+            engine_id=7,
+            cancel_reason=CancelReason.DRAIN,
+            error_kind="EngineShutdown",
+            n=2,
+        ),
+        tale(Outcome.REFUSED, Phase.RESOLVING, engine_id=8, admitted_s=None, error_kind="InvalidRequest"),
+    ]

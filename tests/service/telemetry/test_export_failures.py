@@ -1,0 +1,228 @@
+"""Collectors that are gone, say no, or say nothing: requests go on, every lost span is counted."""
+
+from __future__ import annotations
+
+from threading import Event, Semaphore
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from protocols.telemetry import Outcome
+from service.options.errors import ConfigError
+from service.telemetry.exporting import Pipeline
+from service.telemetry.trace_settings import TraceSettings, read_trace_settings
+from tests.service.telemetry.conftest import export_to
+from tests.service.telemetry.readings import samples_of
+from tests.service.telemetry.tales import SAMPLED, tale
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from service.telemetry.recorder import Recorder
+    from tests.service.telemetry.conftest import NewRecorder, OpenCollector
+    from tests.service.telemetry.readings import Lines
+
+
+def _environ() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def _lost(recorder: Recorder) -> dict[str, float]:
+    found = samples_of(recorder.registry)
+    return {
+        name.removeprefix("spans_lost_total"): value
+        for name, value in found.items()
+        if name.startswith("spans_lost_total") and value
+    }
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_says_no(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Its spans are lost and counted; nothing is raised."""
+    with open_collector(refuses=True) as collector:
+        recorder = new_recorder(_environ())
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+        recorder.shutdown()
+        assert collector.asked.is_set()
+    assert _lost(recorder) == {'{reason="export_failed"}': 4}
+
+
+def test_no_collector_at_all(
+    protocol: str, new_recorder: NewRecorder, monkeypatch: pytest.MonkeyPatch, lines: Lines
+):
+    """Shutdown stops the retries within its 2 s; whatever the reason is called, all are lost, said once."""
+    for name, value in export_to("http://127.0.0.1:9", protocol).items():
+        monkeypatch.setenv(name, value)
+    recorder = new_recorder(_environ())
+    for _ in range(3):
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+    recorder.shutdown()
+    assert sum(_lost(recorder).values()) == 12
+    assert len(lines.named("trace.spans_lost")) == 1
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_never_answers(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Requests end as before while it is stuck, and shutdown gives up."""
+    with open_collector(is_stuck=True) as collector:
+        recorder = new_recorder({**_environ(), "OTEL_BSP_SCHEDULE_DELAY": "1"})
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+        assert collector.asked.wait(10)
+        recorder.request_ended(tale(Outcome.FAILED, trace_headers=SAMPLED))
+        recorder.shutdown()
+        assert sum(_lost(recorder).values()) == 8
+    counted = samples_of(recorder.registry)
+    assert counted['requests_total{outcome="completed"}'] == 1
+    assert counted['requests_total{outcome="failed"}'] == 1
+
+
+class _Scripted(SpanExporter):
+    """Does what it is told with each batch."""
+
+    def __init__(
+        self, verdict: SpanExportResult | Exception = SpanExportResult.SUCCESS, *, is_stuck: bool = False
+    ) -> None:
+        self.verdict = verdict
+        self.go = Event()
+        self.began = Event()
+        self.delivered = Semaphore(0)
+        self.shutdowns = 0
+        self.got: list[ReadableSpan] = []
+        if not is_stuck:
+            self.go.set()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.began.set()
+        self.go.wait(10)
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        if self.verdict is SpanExportResult.SUCCESS:
+            self.got.extend(spans)
+            self.delivered.release(len(spans))
+        return self.verdict
+
+    def shutdown(self) -> None:
+        self.shutdowns += 1
+        self.go.set()
+
+
+class _Losses(dict[str, int]):
+    def __call__(self, reason: str, count: int) -> None:
+        self[reason] = self.get(reason, 0) + count
+
+
+def _spans(count: int) -> list[ReadableSpan]:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    context = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1))
+    return [ReadableSpan("a", context=context) for _ in range(count)]
+
+
+_SMALL = TraceSettings(queue_spans=10, batch_spans=5, delay_ms=1)
+
+
+def test_the_queue_is_bounded_and_never_waits():
+    """What finds no room is lost as a whole request; what was in the queue is delivered."""
+    exporter, losses = _Scripted(is_stuck=True), _Losses()
+    pipeline = Pipeline(_SMALL, exporter, losses)
+    pipeline.send(_spans(1))
+    assert exporter.began.wait(10)
+    for _ in range(5):
+        pipeline.send(_spans(4))
+    assert losses == {"queue_full": 12}
+    exporter.go.set()
+    pipeline.shutdown()
+    assert (len(exporter.got), losses) == (9, {"queue_full": 12})
+
+
+@pytest.mark.parametrize("verdict", [SpanExportResult.FAILURE, RuntimeError("broken exporter")])
+def test_a_failed_batch_is_counted(verdict: SpanExportResult | Exception):
+    """Whether the exporter says so or breaks."""
+    losses = _Losses()
+    pipeline = Pipeline(_SMALL, _Scripted(verdict), losses)
+    pipeline.send(_spans(4))
+    pipeline.shutdown()
+    assert losses == {"export_failed": 4}
+
+
+def test_shutdown_delivers_what_waits():
+    """A stopping worker does not lose its last requests' spans."""
+    exporter, losses = _Scripted(), _Losses()
+    pipeline = Pipeline(TraceSettings(delay_ms=60_000), exporter, losses)
+    pipeline.send(_spans(7))
+    pipeline.shutdown()
+    pipeline.shutdown()
+    assert (len(exporter.got), losses, exporter.shutdowns) == (7, {}, 1)
+
+
+def test_after_shutdown_spans_are_lost_by_name():
+    """Late ones are counted, and nobody raises."""
+    losses = _Losses()
+    pipeline = Pipeline(_SMALL, _Scripted(), losses)
+    pipeline.shutdown()
+    pipeline.send(_spans(3))
+    assert losses == {"shutdown": 3}
+
+
+class _Deaf(_Scripted):
+    """Does not even hear a shutdown."""
+
+    def shutdown(self) -> None:
+        self.shutdowns += 1
+        self.go.wait(10)
+
+
+def test_shutdown_gives_up_on_an_exporter_that_does_not_let_go():
+    """What it was given and what still waited is lost, once, also when it succeeds later."""
+    exporter, losses = _Deaf(is_stuck=True), _Losses()
+    pipeline = Pipeline(_SMALL, exporter, losses)
+    pipeline.send(_spans(8))
+    assert exporter.began.wait(10)
+    pipeline.shutdown()
+    assert losses == {"shutdown": 8}
+    exporter.go.set()
+    assert all(exporter.delivered.acquire(timeout=10) for _ in range(8))
+    assert losses == {"shutdown": 8}
+
+
+def test_export_is_off_unless_it_is_asked_for():
+    """The framework's switch, and the standard's."""
+    assert read_trace_settings({}) is None
+    assert read_trace_settings({"OTEL_EXPORT_ENABLED": "false"}) is None
+    assert read_trace_settings({"OTEL_EXPORT_ENABLED": "1", "OTEL_SDK_DISABLED": "true"}) is None
+    assert read_trace_settings({"OTEL_EXPORT_ENABLED": "true"}) == TraceSettings()
+
+
+def test_the_frameworks_variables_choose_the_protocol():
+    """That of the traces wins over the general one."""
+    environ = {
+        "OTEL_EXPORT_ENABLED": "1",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "100",
+        "OTEL_BSP_SCHEDULE_DELAY": "250",
+    }
+    assert read_trace_settings(environ) == TraceSettings(
+        protocol="http/protobuf", queue_spans=100, batch_spans=100, delay_ms=250
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "1s"),
+    ],
+)
+def test_what_cannot_be_followed_stops_the_start(name: str, value: str):
+    """By the variable's name, its value, and what is allowed."""
+    with pytest.raises(ConfigError, match=f"{name}: value '{value}'"):
+        read_trace_settings({"OTEL_EXPORT_ENABLED": "1", name: value})

@@ -1,0 +1,67 @@
+"""The recorder as the listener of a real graph: what it says about it is what the graph knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from actors.graph import Surroundings, open_graph
+from actors.settings import GraphSettings
+from service.telemetry.live import MAILBOXES
+from tests.actors.world import Visit
+from tests.doubles.callers import FakeCaller, wire_request
+from tests.doubles.engines import SteppingEngine
+from tests.service.telemetry.readings import samples_of
+
+if TYPE_CHECKING:
+    from tests.service.telemetry.conftest import NewRecorder
+    from tests.service.telemetry.readings import Lines
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_figures_of_a_graph_that_served(new_recorder: NewRecorder, lines: Lines):
+    """Three answers and one refusal: live gauges come and go, counters and lines add up."""
+    recorder = new_recorder()
+    around = Surroundings(
+        engine=SteppingEngine(), telemetry=recorder, clock=anyio.current_time, on_crash=lambda exc: None
+    )
+    async with open_graph(GraphSettings(), around) as graph:
+        recorder.watch(graph)
+        visits = [Visit(graph, FakeCaller(), wire_request(max_tokens=5)) for _ in range(3)]
+        assert samples_of(recorder.registry)["requests_live"] == 3
+        for visit in visits:
+            assert len((await visit.answer()).tokens) == 5
+        refused = Visit(graph, FakeCaller(), wire_request(max_tokens=-1))
+        await refused.answer()
+        await anyio.wait_all_tasks_blocked()
+        found = samples_of(recorder.registry)
+    assert found["requests_live"] == found["requests_in_flight"] == found["engine_running_sequences"] == 0
+    assert found['requests_total{outcome="completed"}'] == 3
+    assert (
+        found['requests_total{outcome="refused"}'] == found['rejected_total{reason="invalid_request"}'] == 1
+    )
+    assert found['tokens_total{direction="output"}'] == 15
+    assert found['tokens_total{direction="input"}'] == 12
+    ended = lines.named("request.ended")
+    assert [line["outcome"] for line in ended] == ["completed"] * 3 + ["refused"]
+    assert sum(line["completion_tokens"] for line in ended) == 15
+    states = [line["state"] for line in lines.named("worker.state")]
+    assert states == ["loading", "serving", "stopping"]
+
+
+async def test_every_mailbox_of_the_graph_has_its_series(new_recorder: NewRecorder, lines: Lines):
+    """From the start on; with the capacities of the open graph afterwards."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry).keys()
+    around = Surroundings(
+        engine=SteppingEngine(), telemetry=recorder, clock=anyio.current_time, on_crash=lambda exc: None
+    )
+    async with open_graph(GraphSettings(), around) as graph:
+        recorder.watch(graph)
+        assert [box.actor for box in graph.mailboxes()] == list(MAILBOXES)
+        found = samples_of(recorder.registry)
+    assert found.keys() == before
+    assert all(found[f'mailbox_capacity{{actor="{actor}"}}'] > 0 for actor in MAILBOXES)

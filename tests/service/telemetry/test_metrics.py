@@ -1,0 +1,248 @@
+"""Metrics: exact, all there from the start, bounded, and readable by Prometheus."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from protocols.engine import EngineInfo
+from protocols.steps import EngineStep
+from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
+from service.telemetry.figures import figures_of
+from service.telemetry.metrics import SPAN_LOSSES, Metrics
+from tests.service.telemetry.readings import changes, samples_of
+from tests.service.telemetry.tales import tale, tale_of_each
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actors.mailbox import Mailbox
+
+_PROMTOOL = Path(__file__).parents[3] / ".tools" / "bin" / "promtool"
+
+
+def _new_metrics() -> Metrics:
+    return Metrics(version="9.9.9", engine="synthetic", framework_version="1.4.2")
+
+
+def test_a_served_request_moves_exactly_these():
+    """Every figure of the story is in the metrics, once."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    story = tale()
+    metrics.request_ended(story, figures_of(story))
+    assert changes(before, samples_of(metrics.registry)) == {
+        'requests_total{outcome="completed"}': 1,
+        "request_seconds_count": 1,
+        "request_seconds_sum": 2.5,
+        "queue_seconds_count": 1,
+        "queue_seconds_sum": 0.25,
+        "time_to_first_token_seconds_count": 1,
+        "time_to_first_token_seconds_sum": 0.5,
+        "time_per_output_token_seconds_count": 1,
+        "time_per_output_token_seconds_sum": 0.25,
+        'hop_seconds_count{hop="intake"}': 1,
+        'hop_seconds_sum{hop="intake"}': 0.0625,
+        'hop_seconds_count{hop="resolve"}': 1,
+        'hop_seconds_sum{hop="resolve"}': 0.0625,
+        'hop_seconds_count{hop="execute"}': 1,
+        'hop_seconds_sum{hop="execute"}': 0.375,
+        'hop_seconds_count{hop="stream"}': 1,
+        'hop_seconds_sum{hop="stream"}': 2.0,
+        'tokens_total{direction="input"}': 12,
+        'tokens_total{direction="input_cached"}': 4,
+    }
+
+
+def test_a_refused_request_has_no_tokens_and_no_queue():
+    """What the engine never saw was never put into it."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    story = tale(Outcome.REFUSED, Phase.RESOLVING, admitted_s=None)
+    metrics.request_ended(story, figures_of(story))
+    assert changes(before, samples_of(metrics.registry)) == {
+        'requests_total{outcome="refused"}': 1,
+        "request_seconds_count": 1,
+        "request_seconds_sum": 2.5,
+        'hop_seconds_count{hop="intake"}': 1,
+        'hop_seconds_sum{hop="intake"}': 2.5,
+    }
+
+
+def test_a_step_moves_exactly_these():
+    """Counts, duration, tokens and the blocks in use after it."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    metrics.step_done(EngineStep([], 1.0, 1.5, running=3, used_blocks=11), tokens=3)
+    metrics.count_chunk()
+    assert changes(before, samples_of(metrics.registry)) == {
+        "engine_steps_total": 1,
+        "engine_step_seconds_count": 1,
+        "engine_step_seconds_sum": 0.5,
+        'tokens_total{direction="output"}': 3,
+        'kv_blocks{state="used"}': 11,
+        "chunks_total": 1,
+    }
+
+
+def test_everything_else_moves_its_own_series():
+    """Refusals, early ends, aborts, drains, lag and lost spans."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    metrics.request_rejected("max_live")
+    metrics.request_cancelled(CancelReason.STALL, Phase.DECODE)
+    metrics.abort_result(AbortResult.TIMED_OUT)
+    metrics.drain_progress(5)
+    metrics.drain_ended(1.5)
+    metrics.loop_lag.observe(0.25)
+    metrics.spans_lost("queue_full", 4)
+    metrics.listener_failed("log")
+    assert changes(before, samples_of(metrics.registry)) == {
+        'rejected_total{reason="max_live"}': 1,
+        'cancellations_total{phase="decode",reason="stall"}': 1,
+        'aborts_total{result="timed_out"}': 1,
+        "drain_remaining_requests": 5,
+        "drain_seconds_count": 1,
+        "drain_seconds_sum": 1.5,
+        "loop_lag_seconds_count": 1,
+        "loop_lag_seconds_sum": 0.25,
+        'spans_lost_total{reason="queue_full"}': 4,
+        'telemetry_errors_total{listener="log"}': 1,
+    }
+
+
+def test_exactly_one_state_is_on():
+    """From the first scrape on, whatever the worker goes through."""
+    metrics = _new_metrics()
+    for state in [WorkerState.STARTING, *WorkerState, *reversed(WorkerState)]:
+        metrics.state_changed(state)
+        on = [
+            name
+            for name, value in samples_of(metrics.registry).items()
+            if name.startswith("worker_state") and value
+        ]
+        assert on == [f'worker_state{{state="{state.value}"}}']
+
+
+def test_no_series_is_born_later():
+    """Whatever happens, and whatever words come in, the set of series is the one of the start."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry).keys()
+    for story in tale_of_each():
+        metrics.request_ended(story, figures_of(story))
+    for number in range(100):
+        metrics.request_rejected(f"a reason nobody knows {number}")
+    for reason in CancelReason:
+        for phase in Phase:
+            metrics.request_cancelled(reason, phase)
+    for result in AbortResult:
+        metrics.abort_result(result)
+    for loss in SPAN_LOSSES:
+        metrics.spans_lost(loss, 1)
+    after = samples_of(metrics.registry)
+    assert after.keys() == before
+    assert after['rejected_total{reason="other"}'] == 100
+
+
+def test_two_workers_in_one_process_share_nothing():
+    """Each has its registry, and neither touches the library's global one."""
+    from prometheus_client import REGISTRY
+
+    one, two = _new_metrics(), _new_metrics()
+    one.request_rejected("draining")
+    assert samples_of(one.registry)['rejected_total{reason="draining"}'] == 1
+    assert samples_of(two.registry)['rejected_total{reason="draining"}'] == 0
+    assert not any(family.name.startswith("dynamo_actor") for family in REGISTRY.collect())
+
+
+def test_a_second_set_in_one_registry_is_refused():
+    """Names cannot be registered twice by mistake."""
+    registry = CollectorRegistry()
+    Metrics(registry, version="1", engine="torch", framework_version="1.4.2")
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        Metrics(registry, version="1", engine="torch", framework_version="1.4.2")
+
+
+def test_build_info_names_what_runs():
+    """Version, engine and framework, as labels of a constant."""
+    labels = 'engine="synthetic",framework_version="1.4.2",version="9.9.9"'
+    assert samples_of(_new_metrics().registry)[f"build_info{{{labels}}}"] == 1
+
+
+class _Books:
+    live_count = 6
+
+
+class _Engine:
+    running_requests = 4
+    running_sequences = 5
+
+
+class _Graph:
+    """A graph as a scrape sees it."""
+
+    ledger = _Books()
+    executor = _Engine()
+    info = EngineInfo(model="m", context_length=128, max_num_seqs=8, vocab_size=100, total_blocks=50)
+
+    def mailboxes(self) -> Sequence[Mailbox]:
+        from actors.mailbox import Mailbox
+
+        return [Mailbox("intake", 2, 64), Mailbox("streamer", 1, 4)]
+
+
+def test_live_gauges_are_read_when_asked():
+    """No event is needed for them: the graph's own figures, at the time of the scrape."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    metrics.watch(_Graph())
+    assert changes(before, samples_of(metrics.registry)) == {
+        "requests_live": 6,
+        "requests_in_flight": 4,
+        "engine_running_sequences": 5,
+        'kv_blocks{state="free"}': 50,
+        'mailbox_depth{actor="intake"}': 2,
+        'mailbox_depth{actor="streamer"}': 1,
+        'mailbox_capacity{actor="intake"}': 64,
+        'mailbox_capacity{actor="streamer"}': 4,
+    }
+
+
+@pytest.mark.skipif(not _PROMTOOL.exists(), reason="promtool is not there: make tools")
+def test_promtool_has_nothing_to_say():
+    """Names, types, units and help texts are as Prometheus wants them."""
+    metrics = _new_metrics()
+    for story in tale_of_each():
+        metrics.request_ended(story, figures_of(story))
+    checked = subprocess.run(
+        [_PROMTOOL, "check", "metrics"],
+        input=generate_latest(metrics.registry),
+        capture_output=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def test_every_family_is_ours_and_explained():
+    """The bridge selects by the prefix; a family without help text helps nobody."""
+    for family in _new_metrics().registry.collect():
+        assert family.name.startswith("dynamo_actor_")
+        assert family.documentation.endswith(".")
+
+
+def test_metrics_work_beside_an_engine_with_many_processes(tmp_path: Path):
+    """With PROMETHEUS_MULTIPROC_DIR set (an engine's library does that) the figures are the same."""
+    script = (
+        "from tests.service.telemetry.test_metrics import _new_metrics, samples_of\n"
+        "metrics = _new_metrics()\n"
+        "metrics.request_rejected('draining')\n"
+        "assert samples_of(metrics.registry)['rejected_total{reason=\"draining\"}'] == 1\n"
+    )
+    environ = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environ, check=True, cwd=Path(__file__).parents[3])

@@ -1,0 +1,258 @@
+"""The recorder: one story, the same figures everywhere, no content anywhere, and nothing can break it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from prometheus_client import generate_latest
+
+from protocols.steps import EngineStep
+from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Telemetry, WorkerState
+from service.telemetry.loop_lag import INTERVAL_S, LoopLag
+from service.telemetry.metrics import Metrics
+from service.telemetry.recorder import Recorder
+from service.telemetry.request_log import RequestLog
+from service.telemetry.stories import Stories, render_waterfall
+from tests.service.telemetry.collectors import attributes_of
+from tests.service.telemetry.readings import changes, samples_of
+from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
+
+if TYPE_CHECKING:
+    from protocols.telemetry import RequestStory
+    from tests.service.telemetry.conftest import NewRecorder, OpenCollector
+    from tests.service.telemetry.readings import Lines
+
+
+@pytest.mark.parametrize("story", tale_of_each(), ids=outcome_of)
+def test_metrics_log_and_story_agree(new_recorder: NewRecorder, lines: Lines, story: RequestStory):
+    """The same figures, whoever is asked."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry)
+    recorder.request_ended(story)
+    counted = changes(before, samples_of(recorder.registry))
+    (line,) = lines.named("request.ended")
+    told = recorder.stories.as_dict(*recorder.stories.select("last"))
+    assert counted[f'requests_total{{outcome="{line["outcome"]}"}}'] == 1
+    assert line["outcome"] == told["outcome"]
+    for metric, in_line, in_story in [
+        ("request_seconds_sum", "request_s", "duration_ms"),
+        ("queue_seconds_sum", "queue_s", "queue_ms"),
+        ("time_to_first_token_seconds_sum", "ttft_s", "ttft_ms"),
+        ("time_per_output_token_seconds_sum", "itl_mean_s", "itl_mean_ms"),
+    ]:
+        figure = counted.get(metric)
+        assert line.get(in_line) == figure
+        assert told[in_story] == (None if figure is None else figure * 1000)
+    for hop in told["hops"]:
+        name = hop["name"].removeprefix("actor.")
+        assert counted[f'hop_seconds_sum{{hop="{name}"}}'] * 1000 == hop["duration_ms"]
+    same = (
+        "phase",
+        "n",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "finish_reason",
+        "cancel_reason",
+    )
+    for name in (*same, "error_kind", "engine_id", "context_id"):
+        assert line.get(name) == told[name]
+    if story.submitted_s is not None:
+        assert counted['tokens_total{direction="input"}'] == story.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level"),
+    [
+        (Outcome.COMPLETED, "INFO"),
+        (Outcome.STOPPED_BY_FRONTEND, "INFO"),
+        (Outcome.CANCELLED, "INFO"),
+        (Outcome.REFUSED, "INFO"),
+        (Outcome.DEADLINE, "WARNING"),
+        (Outcome.STALLED, "WARNING"),
+        (Outcome.FAILED, "WARNING"),
+        (Outcome.INTERRUPTED, "WARNING"),
+    ],
+)
+def test_one_line_a_request_at_its_level(
+    new_recorder: NewRecorder, lines: Lines, outcome: Outcome, level: str
+):
+    """What nobody here has to look at is information."""
+    new_recorder().request_ended(tale(outcome))
+    assert [line["level"] for line in lines.named("request.ended")] == [level]
+    assert len(lines.records) == 1
+
+
+def test_the_line_can_be_joined_with_the_trace(new_recorder: NewRecorder, lines: Lines):
+    """Trace id, context id and engine id stand in it, whether spans are on or not."""
+    new_recorder().request_ended(tale(trace_headers=SAMPLED))
+    (line,) = lines.named("request.ended")
+    assert (line["trace_id"], line["context_id"], line["engine_id"]) == (TRACE_ID, "ctx-7", 7)
+
+
+def test_a_probe_is_seen_by_nobody_but_those_who_debug(new_recorder: NewRecorder, lines: Lines):
+    """No metric moves, no story is kept, its line is at DEBUG."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry)
+    recorder.request_ended(tale(is_probe=True))
+    assert changes(before, samples_of(recorder.registry)) == {}
+    assert recorder.stories.select("last") == []
+    assert [line["level"] for line in lines.named("request.probe")] == ["DEBUG"]
+    assert len(lines.records) == 1
+
+
+_SECRET = "the patient's name is Jane Doe"
+
+
+def _hostile(**changes: Any) -> Any:
+    """A request whose every free field is content."""
+    headers = {
+        **SAMPLED,
+        "tracestate": f"vendor={_SECRET}",
+        "baggage": _SECRET,
+        "x-request-id": _SECRET,
+        "request-id": _SECRET,
+    }
+    return tale(context_id=f"{_SECRET}\nERROR forged line", trace_headers=headers, **changes)
+
+
+def test_no_content_anywhere(open_collector: OpenCollector, new_recorder: NewRecorder, lines: Lines):
+    """Ids that are sentences, headers that carry text, keys that are prompts: none of it is written."""
+    with open_collector() as collector:
+        recorder = new_recorder(dict(os.environ))
+        recorder.request_submitted(_hostile().trace_headers)
+        recorder.request_named_unknown(_SECRET)
+        recorder.request_rejected(_SECRET)
+        for outcome in Outcome:
+            recorder.request_ended(_hostile(outcome=outcome))
+        recorder.shutdown()
+        stories = [recorder.stories.as_dict(story) for story in recorder.stories.select("last")]
+        written = "\n".join(
+            [
+                lines.text,
+                generate_latest(recorder.registry).decode(),
+                json.dumps(stories),
+                *(line for story in stories for line in render_waterfall(story)),
+                *(str(request) for request in collector.requests),
+            ]
+        )
+        assert collector.requests
+    assert "Jane" not in written
+    assert "forged" not in written
+    assert "sha256:" in written
+
+
+def test_an_id_that_is_one_is_written_as_it_is(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Only what does not look like an id is replaced, so that people find theirs."""
+    with open_collector() as collector:
+        recorder = new_recorder(dict(os.environ))
+        recorder.request_ended(tale(context_id="0b5f8a3e-7d0e-4c52-9a3e-5f1f0e8c7a11", trace_headers=SAMPLED))
+        recorder.shutdown()
+        ids = {attributes_of(span.attributes)["actor.context_id"] for span in collector.all_spans}
+    assert ids == {"0b5f8a3e-7d0e-4c52-9a3e-5f1f0e8c7a11"}
+
+
+def test_a_key_nobody_knows_is_named_once(new_recorder: NewRecorder, lines: Lines):
+    """Not once a request."""
+    recorder = new_recorder()
+    for _ in range(100):
+        recorder.request_named_unknown("frobnicate")
+    assert lines.named("request.unknown_key") == [{"level": "WARNING", "key": "frobnicate"}]
+
+
+def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
+    """State changes with what was before, the drain's heartbeat with what is left, its end."""
+    recorder = new_recorder()
+    recorder.state_changed(WorkerState.SERVING)
+    recorder.state_changed(WorkerState.DRAINING)
+    recorder.drain_progress(3)
+    recorder.drain_progress(0)
+    recorder.drain_ended(1.25)
+    recorder.state_changed(WorkerState.FAILED)
+    assert lines.named("worker.state") == [
+        {"level": "INFO", "state": "serving"},
+        {"level": "INFO", "state": "draining", "before": "serving"},
+        {"level": "ERROR", "state": "failed", "before": "draining"},
+    ]
+    assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 3}]
+    assert lines.named("drain.ended") == [{"level": "INFO", "seconds": 1.25}]
+
+
+def test_a_draining_worker_says_how_long_it_may_take(lines: Lines):
+    """Once somebody has told it; for this drain only."""
+    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2")
+    recorder = Recorder(metrics, Stories(), RequestLog(clock=lambda: 100.0), None)
+    recorder.drain_until(112.5)
+    recorder.drain_progress(2)
+    recorder.drain_ended(1.0)
+    recorder.drain_progress(1)
+    assert [line.get("left_s") for line in lines.named("drain.waiting")] == [12.5, None]
+
+
+def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lines):
+    """The other two are counted only."""
+    recorder = new_recorder()
+    for result in AbortResult:
+        recorder.abort_result(result)
+    assert [line["level"] for line in lines.named("engine.abort_not_confirmed")] == ["WARNING"]
+
+
+class _Broken:
+    """A listener with a bug in every method."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_args: object) -> None:
+            raise RuntimeError(_SECRET)
+
+        return fail
+
+
+def _tell_everything(recorder: Telemetry) -> None:
+    recorder.request_submitted(SAMPLED)
+    recorder.request_ended(tale(trace_headers=SAMPLED))
+    recorder.request_rejected("max_live")
+    recorder.request_named_unknown("key")
+    recorder.request_cancelled(CancelReason.CLIENT, Phase.DECODE)
+    recorder.abort_result(AbortResult.TIMED_OUT)
+    recorder.step_done(EngineStep([], 0.0, 1.0), 1)
+    recorder.state_changed(WorkerState.DRAINING)
+    recorder.drain_progress(1)
+    recorder.drain_ended(1.0)
+
+
+@pytest.mark.parametrize("broken", ["stories", "log", "spans"])
+def test_a_broken_listener_breaks_nothing_else(lines: Lines, broken: str):
+    """It is counted and named by its kind; the others hear everything; the engine gets its headers."""
+    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2")
+    parts: dict[str, Any] = {"stories": Stories(), "log": RequestLog(), "spans": None, broken: _Broken()}
+    recorder = Recorder(metrics, parts["stories"], parts["log"], parts["spans"])
+    assert recorder.request_submitted(SAMPLED) == (tuple(SAMPLED.items()), None)
+    _tell_everything(recorder)
+    recorder.shutdown()
+    counted = samples_of(metrics.registry)
+    assert counted['requests_total{outcome="completed"}'] == 1
+    assert counted[f'telemetry_errors_total{{listener="{broken}"}}'] > 0
+    failures = lines.named("telemetry.listener_failed")
+    assert [line["listener"] for line in failures] == ([] if broken == "log" else [broken])
+    assert "Jane" not in lines.text
+
+
+@pytest.mark.anyio
+async def test_loop_lag_is_what_the_timer_came_too_late():
+    """A quarter second late is a quarter second; a loop on time has a lag of zero, never less."""
+    times = iter([0.0, INTERVAL_S + 0.25, 10.0, 10.0 + INTERVAL_S - 0.125, 20.0])
+    seen: list[float] = []
+
+    async with anyio.create_task_group() as tasks:
+
+        def observe(lag_s: float) -> None:
+            seen.append(lag_s)
+            if len(seen) == 2:
+                tasks.cancel_scope.cancel()
+
+        tasks.start_soon(LoopLag(observe, clock=lambda: next(times)).run)
+    assert seen == [0.25, 0.0]

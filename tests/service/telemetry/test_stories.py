@@ -1,0 +1,153 @@
+"""Stories: bounded, those worth asking about kept longest, exact in JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from protocols.telemetry import Outcome, Phase
+from service.telemetry.figures import figures_of
+from service.telemetry.stories import FAILED, LAST, SLOW, WINDOW_S, Stories, story_as_dict
+from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
+
+if TYPE_CHECKING:
+    from protocols.telemetry import RequestStory
+
+
+def _told(*stories: RequestStory) -> Stories:
+    kept = Stories()
+    for story in stories:
+        kept.request_ended(story, figures_of(story))
+    return kept
+
+
+def _ids(stories: list[RequestStory]) -> list[int]:
+    return [story.engine_id for story in stories]
+
+
+def test_the_last_come_newest_first():
+    """As many as were asked for."""
+    kept = _told(*(tale(engine_id=number) for number in range(1, 6)))
+    assert _ids(kept.select("last", limit=3)) == [5, 4, 3]
+
+
+def test_a_failure_outlives_many_that_went_well():
+    """It is what somebody will ask about."""
+    kept = _told(tale(Outcome.FAILED, engine_id=1), *(tale(engine_id=number) for number in range(2, 5000)))
+    assert _ids(kept.select("failed")) == [1]
+    assert _ids(kept.select(1)) == [1]
+
+
+def test_a_slow_one_outlives_many_fast_ones():
+    """The slowest come first, each once."""
+    slow = [tale(engine_id=number, ended_s=110.0 + number) for number in (1, 2)]
+    kept = _told(*slow, *(tale(engine_id=number) for number in range(3, 5000)))
+    assert _ids(kept.select("slowest", limit=2)) == [2, 1]
+    assert _ids(kept.select("1")) == [1]
+
+
+def test_a_slow_start_does_not_stay_on_top_for_ever():
+    """After two windows the slowest are those of today."""
+    kept = Stories()
+    for number, ended_s in enumerate((500.0, 501.0 + WINDOW_S, 502.0 + 2 * WINDOW_S, 503.0 + 2 * WINDOW_S)):
+        story = tale(engine_id=number, arrived_s=ended_s - 100 + 10 * number, ended_s=ended_s)
+        kept.request_ended(story, figures_of(story))
+    assert _ids(kept.select("slowest")) == [1, 2, 3]
+
+
+def test_an_hour_of_silence_ends_both_windows():
+    """Nothing old is called the slowest."""
+    kept = _told(tale(engine_id=1, ended_s=200.0), tale(engine_id=2, arrived_s=9000.0, ended_s=9001.0))
+    assert _ids(kept.select("slowest")) == [2]
+
+
+def test_the_keeper_is_bounded():
+    """At most 256 stories, whatever happens."""
+    kept = Stories()
+    for number in range(3000):
+        outcome = Outcome.FAILED if number % 3 else Outcome.COMPLETED
+        story = tale(outcome, engine_id=number, arrived_s=1.0, ended_s=2.0 + number * 7 % 1000 + number)
+        kept.request_ended(story, figures_of(story))
+    every = {
+        story.engine_id for which in ("last", "failed", "slowest") for story in kept.select(which, 10_000)
+    }
+    assert len(every) <= LAST + FAILED + 2 * SLOW == 256
+
+
+def test_a_caller_may_have_had_several_requests():
+    """All of them are found by the caller's id, newest first."""
+    kept = _told(
+        tale(engine_id=1, context_id="moved", ended_s=103.0),
+        tale(engine_id=2, context_id="other", ended_s=104.0),
+        tale(engine_id=3, context_id="moved", ended_s=105.0),
+    )
+    assert _ids(kept.select("moved")) == [3, 1]
+
+
+def test_unknown_ids_find_nothing():
+    """Neither do words that are none of ours."""
+    assert _told(tale()).select("nobody") == []
+
+
+def test_a_story_in_json():
+    """Every figure, in milliseconds, from the arrival on."""
+    told = story_as_dict(
+        tale(trace_headers=SAMPLED, finish_reason="length"),
+        wall=lambda: 1_000_000_200.25,
+        clock=lambda: 200.25,
+    )
+    assert (
+        json.loads(json.dumps(told))
+        == told
+        == {
+            "engine_id": 7,
+            "context_id": "ctx-7",
+            "trace_id": TRACE_ID,
+            "arrived_at": "2001-09-09T01:48:20.000000Z",
+            "outcome": "completed",
+            "phase": "decode",
+            "finish_reason": "length",
+            "cancel_reason": None,
+            "error_kind": None,
+            "n": 1,
+            "prompt_tokens": 12,
+            "cached_tokens": 4,
+            "completion_tokens": 9,
+            "duration_ms": 2500.0,
+            "queue_ms": 250.0,
+            "ttft_ms": 500.0,
+            "itl_mean_ms": 250.0,
+            "hops": [
+                {"name": "actor.intake", "start_ms": 0.0, "duration_ms": 62.5},
+                {"name": "actor.resolve", "start_ms": 62.5, "duration_ms": 62.5},
+                {
+                    "name": "actor.execute",
+                    "start_ms": 125.0,
+                    "duration_ms": 375.0,
+                    "waiting_ms": 125.0,
+                    "prefill_ms": 250.0,
+                },
+                {"name": "actor.stream", "start_ms": 500.0, "duration_ms": 2000.0},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("story", tale_of_each(), ids=outcome_of)
+def test_every_ending_can_be_told(story: RequestStory):
+    """Hops touch each other and add up to the request, in JSON too."""
+    told = story_as_dict(story)
+    assert json.loads(json.dumps(told)) == told
+    assert datetime.fromisoformat(told["arrived_at"]).utcoffset() is not None
+    assert sum(hop["duration_ms"] for hop in told["hops"]) == told["duration_ms"]
+
+
+def test_a_request_that_never_left_the_waiting_room():
+    """All of its last hop was waiting; there was no prefill."""
+    (hop,) = [
+        hop for hop in story_as_dict(tale(Outcome.DEADLINE, Phase.WAITING))["hops"] if "waiting_ms" in hop
+    ]
+    assert (hop["waiting_ms"], hop["prefill_ms"]) == (2375.0, None)
