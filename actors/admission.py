@@ -10,6 +10,7 @@ from actors.ticket import Ticket
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import EngineShutdown, InvalidRequest, Overloaded
 from protocols.requests import GenerateRequest
+from protocols.steps import EngineId
 
 DEADLINE_KEY = "deadline-ms"
 # A day. Longer deadlines are typing mistakes (seconds written as microseconds).
@@ -19,7 +20,7 @@ _PROBE_PLACES = 1
 
 
 class Admission:
-    """Decides at once; remembers nothing but whether the door is open.
+    """Decides at once; remembers nothing but when the door was closed.
 
     Besides the ``max_live`` places there is one for health probes, so that a full worker still
     shows that it is alive.
@@ -32,13 +33,21 @@ class Admission:
         self._settings = settings
         self._capabilities = capabilities
         self._info = info
-        self.is_open = True
+        self._last_to_enter: EngineId | None = None
 
-    def check_room(self, *, is_probe: bool) -> None:
+    def close(self) -> None:
+        """Nobody new comes in; requests that were sent before this moment still do."""
+        self._last_to_enter = self._ledger.last_id
+
+    def open(self) -> None:
+        """Everybody may come in again."""
+        self._last_to_enter = None
+
+    def check_room(self, ticket: Ticket) -> None:
         """Raises EngineShutdown behind a closed door, Overloaded when every place is taken."""
-        if not self.is_open:
+        if self._last_to_enter is not None and ticket.engine_id > self._last_to_enter:
             raise EngineShutdown("this worker is draining")
-        if is_probe:
+        if ticket.is_probe:
             if self._ledger.admitted_probes >= _PROBE_PLACES:
                 raise Overloaded("max_live", "another health probe is still running")
         elif self._ledger.admitted >= self._settings.max_live:

@@ -34,7 +34,7 @@ _AT_EXECUTOR = frozenset({Phase.WAITING, Phase.PREFILL, Phase.DECODE})
 class CancellationMonitor:
     """facade, sweeper, drain -> **monitor** -> executor."""
 
-    def __init__(  # noqa: PLR0913 - the actor's ends and what it reads
+    def __init__(
         self,
         control: MemoryObjectReceiveStream[MonitorControl],
         executor: MemoryObjectSendStream[ExecutorControl],
@@ -123,7 +123,9 @@ class CancellationMonitor:
         try:
             self._executor.send_nowait(cancel)
         except anyio.WouldBlock:
-            raise InternalError("the executor's control lane is full; it is sized so that it cannot be") from None
+            raise InternalError(
+                "the executor's control lane is full; it is sized so that it cannot be"
+            ) from None
         except anyio.BrokenResourceError:
             # The executor is gone: the graph is closing and the engine stops with everything in it.
             return

@@ -35,7 +35,10 @@ class DrainLadder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReport:
-    """What became of the requests that were live when the door closed."""
+    """What became of the requests that were live when the door closed.
+
+    seconds: from the moment the stop was asked for to the end of the last request.
+    """
 
     live_at_start: int
     finished: int
@@ -79,6 +82,10 @@ class DrainCoordinator:
         self._asked = anyio.Event()
         self._changed = anyio.Event()
         self._over = anyio.Event()
+        # Set when the door closes: the last request of this drain, who was live, who had been interrupted.
+        self._last_id = ledger.last_id
+        self._live_at_start = 0
+        self._interrupted_before = 0
         self.state = WorkerState.SERVING
         self.report: DrainReport | None = None
         ledger.watch(self._on_ledger_change)
@@ -96,9 +103,8 @@ class DrainCoordinator:
             ladder = _sooner(self._ladder, ladder)
         self._ladder = ladder
         if self.state is not WorkerState.DRAINING:
-            self._enter(WorkerState.DRAINING)
+            self._close_door()
             self._over = anyio.Event()
-        self._admission.is_open = False
         self._asked.set()
         self._poke()
 
@@ -115,26 +121,41 @@ class DrainCoordinator:
             return False
         if self.state is WorkerState.DRAINED:
             self._enter(WorkerState.SERVING)
-            self._admission.is_open = True
+            self._admission.open()
         return True
 
+    def _close_door(self) -> None:
+        self._admission.close()
+        self._last_id = self._ledger.last_id
+        self._live_at_start = self._ledger.live_count
+        self._interrupted_before = self._ledger.outcomes[Outcome.INTERRUPTED]
+        self._enter(WorkerState.DRAINING)
+
+    def _is_done(self) -> bool:
+        """Whether everybody is gone who was here when the door closed; those refused since do not count."""
+        oldest = self._ledger.oldest_live_id
+        return oldest is None or oldest > self._last_id
+
     async def _drain(self) -> None:
-        started_s, live = self._clock(), self._ledger.live_count
-        interrupted_before = self._ledger.outcomes[Outcome.INTERRUPTED]
         rung = Rung.FINISHING
-        while not self._ledger.is_empty:
+        while not self._is_done():
             rung = await self._climb(rung)
             await self._wait_for_change(rung)
-        interrupted = self._ledger.outcomes[Outcome.INTERRUPTED] - interrupted_before
-        seconds = self._clock() - started_s
-        self.report = DrainReport(
-            live_at_start=live, finished=max(0, live - interrupted), interrupted=interrupted, seconds=seconds
-        )
+        self.report = report = self._report()
         self._asked = anyio.Event()
         self._enter(WorkerState.DRAINED)
         self._telemetry.drain_progress(0)
-        self._telemetry.drain_ended(seconds)
+        self._telemetry.drain_ended(report.seconds)
         self._over.set()
+
+    def _report(self) -> DrainReport:
+        interrupted = self._ledger.outcomes[Outcome.INTERRUPTED] - self._interrupted_before
+        return DrainReport(
+            live_at_start=self._live_at_start,
+            finished=max(0, self._live_at_start - interrupted),
+            interrupted=interrupted,
+            seconds=self._clock() - self._now_holding().started_s,
+        )
 
     async def _climb(self, rung: Rung) -> Rung:
         """Take every rung whose time has come."""
@@ -150,14 +171,18 @@ class DrainCoordinator:
         if rung in _NEXT_RUNG:
             pause_s = min(pause_s, max(0.0, self._time_of(_NEXT_RUNG[rung]) - self._clock()))
         self._changed = anyio.Event()
-        if not self._ledger.is_empty:
+        if not self._is_done():
             with anyio.move_on_after(pause_s):
                 await self._changed.wait()
 
     def _time_of(self, rung: Rung) -> float:
+        ladder = self._now_holding()
+        return ladder.move_at_s if rung is Rung.MOVED else ladder.end_at_s
+
+    def _now_holding(self) -> DrainLadder:
         if self._ladder is None:
             raise InternalError("a drain runs without a ladder")
-        return self._ladder.move_at_s if rung is Rung.MOVED else self._ladder.end_at_s
+        return self._ladder
 
     def _enter(self, state: WorkerState) -> None:
         if state not in _NEXT_STATE[self.state]:
@@ -166,7 +191,7 @@ class DrainCoordinator:
         self._telemetry.state_changed(state)
 
     def _on_ledger_change(self) -> None:
-        if self._ledger.is_empty:
+        if self.state is WorkerState.DRAINING and self._is_done():
             self._poke()
 
     def _poke(self) -> None:

@@ -56,7 +56,7 @@ class ExecutorLimits:
 class Executor:
     """resolver -> **executor** -> engine -> **executor** -> streamer."""
 
-    def __init__(  # noqa: PLR0913 - the actor's ends and what it owns
+    def __init__(
         self,
         lanes: ExecutorLanes,
         engine: Engine,
@@ -198,7 +198,7 @@ class Executor:
             self._engine.submit(ticket.engine_id, spec)
         except (EngineShutdown, InternalError):
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever one request's data did to the driver is that request's end
+        except Exception as exc:
             self._end_failed(ticket, f"the engine refused the request ({type(exc).__name__})")
             return
         self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._vocab_size))

@@ -123,7 +123,10 @@ class Graph:
         """Facade: begin one request. Never raises: its outbox holds the answer, or the refusal."""
         engine_id = self.ledger.new_id()
         outbox = Outbox(
-            self._around.new_wakeup(), self._around.clock, self._settings.chunk_tokens, partial(self._flow, engine_id)
+            self._around.new_wakeup(),
+            self._around.clock,
+            self._settings.chunk_tokens,
+            partial(self._flow, engine_id),
         )
         ticket = self.ledger.open(engine_id, caller, outbox)
         try:
@@ -153,7 +156,9 @@ class Graph:
         try:
             self._to_monitor.send_nowait(ReaderGone(ticket.engine_id))
         except anyio.WouldBlock:
-            raise InternalError("the monitor's control lane is full; it is sized so that it cannot be") from None
+            raise InternalError(
+                "the monitor's control lane is full; it is sized so that it cannot be"
+            ) from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 

@@ -58,7 +58,7 @@ class RequestIntake:
 
     def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
         ticket.is_probe = is_probe(submit.wire)
-        self._admission.check_room(is_probe=ticket.is_probe)
+        self._admission.check_room(ticket)
         request = decode_request(submit.wire)
         for key in unknown_keys(submit.wire):
             self._telemetry.request_named_unknown(key)

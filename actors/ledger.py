@@ -25,7 +25,8 @@ class Ledger:
         self._telemetry = telemetry
         self._live: dict[EngineId, Ticket] = {}
         self._by_context: dict[str, list[Ticket]] = {}
-        self._last_id = 0
+        # Of the request that was begun last; ids rise.
+        self.last_id = EngineId(0)
         self._on_change: list[Callable[[], None]] = []
         self.started = 0
         # Places taken at the door. Probes are counted apart: they never take a user's place.
@@ -36,8 +37,8 @@ class Ledger:
 
     def new_id(self) -> EngineId:
         """An id that no engine has seen before."""
-        self._last_id += 1
-        return EngineId(self._last_id)
+        self.last_id = EngineId(self.last_id + 1)
+        return self.last_id
 
     def open(self, engine_id: EngineId, caller: Caller, outbox: Outbox) -> Ticket:
         """Facade: one call of ``generate()`` has begun. From here on it owes an outcome."""
@@ -56,7 +57,9 @@ class Ledger:
         self._count_place(ticket, 1)
         self.reserved_tokens += reserved_tokens
 
-    def end(self, ticket: Ticket, outcome: Outcome, terminal: Terminal, *, drop_waiting: bool = False) -> bool:
+    def end(
+        self, ticket: Ticket, outcome: Outcome, terminal: Terminal, *, drop_waiting: bool = False
+    ) -> bool:
         """Give a request its outcome. False when it already had one."""
         if ticket.is_ended:
             return False
@@ -90,6 +93,11 @@ class Ledger:
     def live_count(self) -> int:
         """Requests without an outcome, admitted or not."""
         return len(self._live)
+
+    @property
+    def oldest_live_id(self) -> EngineId | None:
+        """The live request that began first; None when nobody is live."""
+        return next(iter(self._live), None)
 
     @property
     def is_empty(self) -> bool:

@@ -141,5 +141,7 @@ class Outbox:
         chunk["finish_reason"] = terminal.finish_reason.value
         if terminal.stop_reason is not None:
             chunk["stop_reason"] = terminal.stop_reason
-        chunk["completion_usage"] = usage_of(terminal.prompt_tokens, self.taken_tokens, terminal.cached_tokens)
+        chunk["completion_usage"] = usage_of(
+            terminal.prompt_tokens, self.taken_tokens, terminal.cached_tokens
+        )
         return chunk

@@ -80,7 +80,9 @@ class SpecRules:
                 raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
         for annotation in request.annotations or ():
             if annotation.startswith("logits-processor:"):
-                raise InvalidRequest("annotations", annotation, f"engine {self.engine!r} runs no logits processors")
+                raise InvalidRequest(
+                    "annotations", annotation, f"engine {self.engine!r} runs no logits processors"
+                )
         self._check_rank(routing.dp_rank if routing else None)
 
     def _check_rank(self, rank: int | None) -> None:
@@ -109,7 +111,9 @@ class SpecRules:
         if not 1 <= n <= most:
             raise InvalidRequest("sampling_options.n", n, f"1 to {most} with engine {self.engine!r}")
         if options.best_of is not None and options.best_of != n:
-            raise InvalidRequest("sampling_options.best_of", options.best_of, f"the value of n ({n}), or nothing")
+            raise InvalidRequest(
+                "sampling_options.best_of", options.best_of, f"the value of n ({n}), or nothing"
+            )
         return n
 
     def _sampling(self, options: SamplingOptions) -> Sampling:
@@ -213,7 +217,7 @@ def _top_k(value: int | None, vocab_size: int) -> int:
     return value if value is not None and 0 < value < vocab_size else 0
 
 
-def _ranged(  # noqa: PLR0913 - one range, spelled out at each call
+def _ranged(
     name: str,
     value: float | None,
     default: float,

@@ -63,7 +63,9 @@ class Supervisor(Generic[T]):
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[T] = loop.create_future()
         # An empty context keeps spans and variables of the starting task out of the actors.
-        self._task = loop.create_task(self._hold_open(ready), name="supervisor", context=contextvars.Context())
+        self._task = loop.create_task(
+            self._hold_open(ready), name="supervisor", context=contextvars.Context()
+        )
         await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             # Interrupted before its first step: a task that was cancelled that early never runs.

@@ -106,7 +106,10 @@ _KNOWN = _FOR_OTHERS | frozenset(field.encode_name for field in msgspec.structs.
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 # Two faults that msgspec places at the group; the field is in the text.
 _OF_A_FIELD = (
-    (re.compile(r"^Object contains unknown field `(.*)`$", re.DOTALL), "nothing; this field has no meaning here"),
+    (
+        re.compile(r"^Object contains unknown field `(.*)`$", re.DOTALL),
+        "nothing; this field has no meaning here",
+    ),
     (re.compile(r"^Object missing required field `(.*)`$", re.DOTALL), "a value; this field is required"),
 )
 # Names of fields that do not exist are the caller's words.
@@ -127,7 +130,9 @@ def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
     except msgspec.ValidationError as exc:
         raise _named(exc, present) from None
     except (UnicodeEncodeError, RecursionError) as exc:
-        raise InvalidRequest("request", type(exc).__name__, "well-formed text, nested as deep as JSON may be") from None
+        raise InvalidRequest(
+            "request", type(exc).__name__, "well-formed text, nested as deep as JSON may be"
+        ) from None
 
 
 def is_probe(wire: Mapping[str, Any]) -> bool:

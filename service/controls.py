@@ -81,7 +81,9 @@ class Controls:
     async def _resume(self) -> dict[str, Any]:
         graph = self._worker.graph
         if graph is None or not graph.drain.resume():
-            raise to_framework(InvalidRequest("resume", "while draining", "a worker that is drained or serving"))
+            raise to_framework(
+                InvalidRequest("resume", "while draining", "a worker that is drained or serving")
+            )
         if self.endpoint is not None:
             await self.endpoint.register_endpoint_instance()
         return self.status()
@@ -97,7 +99,11 @@ class Controls:
         timeout_s = body.get("timeout_s")
         if timeout_s is None:
             return None
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s <= 86_400:
+        if (
+            isinstance(timeout_s, bool)
+            or not isinstance(timeout_s, int | float)
+            or not 0 <= timeout_s <= 86_400
+        ):
             raise to_framework(InvalidRequest("timeout_s", timeout_s, "seconds from 0 to 86400"))
         now_s = time.monotonic()
         return DrainLadder(started_s=now_s, move_at_s=now_s + 0.7 * timeout_s, end_at_s=now_s + timeout_s)
@@ -108,4 +114,6 @@ class Controls:
             return
         given = body.get("token")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), wanted.encode()):
-            raise to_framework(InvalidRequest("token", "a wrong or missing token", "the value of DYN_ACTOR_CONTROL_TOKEN"))
+            raise to_framework(
+                InvalidRequest("token", "a wrong or missing token", "the value of DYN_ACTOR_CONTROL_TOKEN")
+            )

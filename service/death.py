@@ -46,7 +46,7 @@ class DeathPath:
         if self.endpoint is not None:
             try:
                 await asyncio.wait_for(self.endpoint.unregister_endpoint_instance(), _LEAVE_DISCOVERY_S)
-            except Exception as exc:  # noqa: BLE001 - whatever the store says, we are leaving
+            except Exception as exc:
                 self._log.warning("discovery.leave_failed", error=type(exc).__name__)
         if not self._signals.is_asked:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -24,7 +24,7 @@ def entry_point() -> NoReturn:
         code = run(sys.argv[1:], signals)
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else ExitCode.UNEXPECTED
-    except BaseException as exc:  # noqa: BLE001 - the last frame: whatever it is ends the process with a text and a code
+    except BaseException as exc:
         _print_crash(exc)
         code = ExitCode.UNEXPECTED
     signals.ignore_from_now()
@@ -49,17 +49,19 @@ def run(argv: Sequence[str], signals: StopSignals) -> int:
         return _refuse(str(exc), ExitCode.CONFIGURATION)
     from service.options import ConfigError, early_answer, split_command  # noqa: PLC0415 - after the origin check
 
-    answer = early_answer(argv, version(DISTRIBUTION))
-    if answer is not None:
-        sys.stdout.write(answer)
-        return ExitCode.PLANNED
     try:
         command, rest = split_command(argv)
+        answer = early_answer(rest, version(DISTRIBUTION)) if command == "serve" else None
+        if answer is not None:
+            sys.stdout.write(answer)
+            return ExitCode.PLANNED
         return _dispatch(command, rest, signals)
     except ConfigError as exc:
         return _refuse(str(exc), ExitCode.CONFIGURATION)
     except ImportError as exc:
-        return _refuse(f"{exc.name or exc} cannot be imported ({exc}): run `make setup`", ExitCode.UNAVAILABLE)
+        return _refuse(
+            f"{exc.name or exc} cannot be imported ({exc}): run `make setup`", ExitCode.UNAVAILABLE
+        )
 
 
 def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
@@ -73,6 +75,10 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
             from service.demo.command import demo_command  # noqa: PLC0415
 
             return demo_command(rest, signals)
+        case "drain" | "resume" | "status" | "trace":
+            from service.control_command import control_command  # noqa: PLC0415
+
+            return control_command(command, rest)
         case _:
             from service.serving import serve_command  # noqa: PLC0415
 

@@ -17,11 +17,13 @@ from service.exit_codes import ExitCode
 from service.framework import UnsupportedFramework, check_version, framework_facts, installed_version
 from service.guard import ExitGuard
 from service.models import ModelInvalid, ModelUnavailable, resolve_model
+from service.models.catalogue import BUILT_IN_MODELS
 from service.options import (
     EngineChoiceError,
     Settings,
     check_settings,
     choose_engine,
+    config_json,
     exit_code_of,
     findings_text,
     load_settings,
@@ -43,7 +45,7 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
                 sys.stdout.write(print_config(settings))
                 return ExitCode.PLANNED
             case "check_config":
-                findings = check_settings(settings, read_engine_facts(os.environ))
+                findings = check_settings(settings, read_engine_facts(os.environ), BUILT_IN_MODELS)
                 sys.stdout.write(findings_text(findings))
                 return exit_code_of(findings)
             case "serve":
@@ -72,6 +74,8 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
         settings.engine.requested, read_engine_facts(os.environ), settings.engine.tensorrt_options
     )
     log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
+    if settings.dump_config_to is not None:
+        settings.dump_config_to.write_text(config_json(settings), encoding="utf-8")
     apply_environment(settings, os.environ)
     return build_worker(settings, choice.engine, resolve_model(settings.model.model), signals)
 
@@ -95,7 +99,7 @@ def _serve(settings: Settings, signals: StopSignals) -> int:
     failure: Exception | None = None
     try:
         run(ActorEngine, [], engine_factory)
-    except Exception as exc:  # noqa: BLE001 - the framework wraps whatever happened; the worker knows what it was
+    except Exception as exc:
         failure = exc
     signals.ignore_from_now()
     return exit_code(worker, signals, failure)
@@ -121,4 +125,3 @@ def _complain(problem: object, code: ExitCode) -> ExitCode:
     for line in text.splitlines():
         sys.stderr.write(f"dynamo-actor-worker: {line}\n")
     return code
-

@@ -74,7 +74,9 @@ def _show(stack: Stack, console: Console, signals: StopSignals, *, stays: bool) 
 
 def _stay(stack: Stack, console: Console, signals: StopSignals, model: str) -> int:
     """Until a signal; then the worker finishes what it has, and the frontend goes last."""
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "{QUESTION}"}}], "stream": true}}'
+    body = (
+        f'{{"model": "{model}", "messages": [{{"role": "user", "content": "{QUESTION}"}}], "stream": true}}'
+    )
     console.print("\nTry it from another terminal:\n", markup=False)
     console.print(
         f"  curl -N http://127.0.0.1:{stack.http_port}/v1/chat/completions \\\n"

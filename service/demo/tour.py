@@ -76,7 +76,9 @@ class Tour:
                 if got == _CANCEL_AFTER_PIECES:
                     break
         took_s = wait_for_status(self.system, lambda status: status["in_flight"] == 0, timeout_s=10)
-        self._note(f"hung up after {got} pieces; its slot in the engine was free {took_s * 1000:.0f} ms later")
+        self._note(
+            f"hung up after {got} pieces; its slot in the engine was free {took_s * 1000:.0f} ms later"
+        )
 
     def figures(self) -> None:
         """A few lines of what Prometheus would scrape."""
@@ -101,7 +103,9 @@ class Tour:
         self._note(f"SIGTERM sent after {at_signal} pieces")
         tokens, reason = reading.finish()
         done_s = time.monotonic() - signal_s
-        self._note(f"the answer went on and ended by itself: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later")
+        self._note(
+            f"the answer went on and ended by itself: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later"
+        )
         code = self.stack.worker.wait(60)
         gone_s = time.monotonic() - signal_s
         self._note(f"the worker drained and ended with code {code}, {gone_s:.1f} s after the signal")
@@ -134,7 +138,9 @@ class _Reading:
 
     def wait_for_pieces(self, count: int) -> None:
         with self._progress:
-            if not self._progress.wait_for(lambda: self.pieces >= count or self._error is not None, timeout=60):
+            if not self._progress.wait_for(
+                lambda: self.pieces >= count or self._error is not None, timeout=60
+            ):
                 raise StackFailed("no answer within 60 s")
         self._raise_if_failed()
 
@@ -155,7 +161,7 @@ class _Reading:
             with self.frontend.ask(self.model, _LONG_QUESTION, **options) as pieces:
                 for piece in pieces:
                     self._note(piece)
-        except Exception as exc:  # noqa: BLE001 - told to the thread that waits
+        except Exception as exc:
             with self._progress:
                 self._error = exc
                 self._progress.notify_all()
@@ -173,4 +179,8 @@ def _short(line: str) -> str:
     name, _, rest = line.partition("{")
     labels, _, value = rest.rpartition("} ")
     ours = [label for label in labels.split(",") if not label.startswith(("dynamo_", "worker_id", "model"))]
-    return f"{name}{{{','.join(ours)}}} {value}" if ours and rest else f"{name} {value or line.rpartition(' ')[2]}"
+    return (
+        f"{name}{{{','.join(ours)}}} {value}"
+        if ours and rest
+        else f"{name} {value or line.rpartition(' ')[2]}"
+    )

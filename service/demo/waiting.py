@@ -33,9 +33,13 @@ def wait_until_served(stack: Stack, client: Client, console: Console, is_stopped
             status.update(f"starting the frontend and the worker, loading the model … {elapsed_s:.0f} s")
             dead = stack.dead()
             if dead is not None:
-                raise StackFailed(f"the {dead.name} ended with code {dead.exit_code}:\n" + _tail(dead.last_lines()))
+                raise StackFailed(
+                    f"the {dead.name} ended with code {dead.exit_code}:\n" + _tail(dead.last_lines())
+                )
             if elapsed_s > READY_TIMEOUT_S:
-                raise StackFailed(f"no model after {READY_TIMEOUT_S:.0f} s:\n" + _tail(stack.worker.last_lines()))
+                raise StackFailed(
+                    f"no model after {READY_TIMEOUT_S:.0f} s:\n" + _tail(stack.worker.last_lines())
+                )
             time.sleep(_POLL_S)
 
 

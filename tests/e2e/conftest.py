@@ -34,7 +34,15 @@ def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
     with ExitStack() as stacks:
 
         def make(*options: str, step_ms: float = 10, **arrangement: object) -> Stack:
-            words = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", str(step_ms), *options]
+            words = [
+                "--engine",
+                "synthetic",
+                "--model",
+                str(word_model),
+                "--synthetic-step-ms",
+                str(step_ms),
+                *options,
+            ]
             return stacks.enter_context(Stack(tmp_path / "stack", words, **arrangement))  # type: ignore[arg-type]
 
         yield make

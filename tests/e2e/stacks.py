@@ -66,7 +66,9 @@ class Stack:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.stop()
 
-    def add_worker(self, options: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Worker:
+    def add_worker(
+        self, options: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+    ) -> Worker:
         """Start one more."""
         port = self._port()
         argv = [sys.executable, "-m", "service", *self._network]
@@ -102,7 +104,15 @@ class Stack:
             self.frontend.wait(10)
 
     def _start_frontend(self) -> Child:
-        argv = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1", "--http-port", str(self.http_port)]
+        argv = [
+            sys.executable,
+            "-m",
+            "dynamo.frontend",
+            "--http-host",
+            "127.0.0.1",
+            "--http-port",
+            str(self.http_port),
+        ]
         argv += [*self._network, "--migration-limit", "3"]
         return Child("frontend", argv, self._environ, self._folder / "frontend.log")
 
@@ -116,7 +126,9 @@ class Stack:
         while time.monotonic() < give_up_s:
             for child in (self.frontend, *(worker.child for worker in self.workers)):
                 if child is not None and child.exit_code is not None:
-                    raise AssertionError(f"{child.name} ended with {child.exit_code}:\n" + "\n".join(child.last_lines(40)))
+                    raise AssertionError(
+                        f"{child.name} ended with {child.exit_code}:\n" + "\n".join(child.last_lines(40))
+                    )
             if is_so():
                 return
             time.sleep(0.05)

@@ -16,7 +16,11 @@ def test_a_decoy_module_in_the_working_directory_stops_the_start_and_is_named(tm
     decoy = tmp_path / "actors.py"
     decoy.write_text("raise SystemExit('the decoy was run')\n", encoding="utf-8")
     result = subprocess.run(
-        [sys.executable, "-m", "service", "--engine", "synthetic"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "service", "--engine", "synthetic"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 2
     assert str(decoy) in result.stderr

@@ -50,7 +50,16 @@ def servers(tmp_path: Path) -> Iterator[dict[str, str]]:
         "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
         "--initial-cluster", f"default={peer_url}",
     ]  # fmt: skip
-    nats_words = [tool("nats-server"), "-js", "-a", "127.0.0.1", "-p", str(nats), "-sd", str(tmp_path / "nats")]
+    nats_words = [
+        tool("nats-server"),
+        "-js",
+        "-a",
+        "127.0.0.1",
+        "-p",
+        str(nats),
+        "-sd",
+        str(tmp_path / "nats"),
+    ]
     children = [
         Child("etcd", etcd_words, {}, tmp_path / "etcd.log"),
         Child("nats", nats_words, {}, tmp_path / "nats.log"),
@@ -84,7 +93,9 @@ def test_the_worker_serves_and_drains_with_etcd_and_nats(
         assert stack.workers[0].child.wait(20) == 0
 
 
-def test_a_signal_while_etcd_is_not_there_ends_the_start_with_code_0(word_model: Path, tmp_path: Path) -> None:
+def test_a_signal_while_etcd_is_not_there_ends_the_start_with_code_0(
+    word_model: Path, tmp_path: Path
+) -> None:
     """The framework waits two minutes for its store; nobody who asks the worker to stop has to."""
     nowhere = f"http://127.0.0.1:{free_port()}"
     options = ["--engine", "synthetic", "--model", str(word_model)]

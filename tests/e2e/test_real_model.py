@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -53,7 +52,14 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another(real_stack
 def test_a_disconnect_frees_the_slot_of_a_real_engine(real_stack: Stack) -> None:
     """The engine stops computing for a client that has left."""
     worker = real_stack.workers[0]
-    hang_up(real_stack.http_port, real_stack.model(), "Tell me a long story.", 900, max_tokens=1000, ignore_eos=True)
+    hang_up(
+        real_stack.http_port,
+        real_stack.model(),
+        "Tell me a long story.",
+        900,
+        max_tokens=1000,
+        ignore_eos=True,
+    )
     worker.wait_status(lambda state: state["in_flight"] == 0, timeout_s=20)
 
 

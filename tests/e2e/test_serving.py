@@ -105,7 +105,7 @@ def test_health_and_metrics_are_there(shared_stack: Stack) -> None:
     assert worker.system.get("/health")[0] == 200
     status, page = worker.system.get("/metrics")
     assert status == 200
-    assert 'dynamo_actor_requests_total{' in page
+    assert "dynamo_actor_requests_total{" in page
     assert 'outcome="completed"' in page
 
 

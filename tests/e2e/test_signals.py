@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_loses_no_request_running_or_waiting(new_stack: StackFactory, number: signal.Signals) -> None:
+def test_a_signal_loses_no_request_running_or_waiting(
+    new_stack: StackFactory, number: signal.Signals
+) -> None:
     """Two slots, six requests: the running and the waiting all end with all their tokens, exit 0."""
     stack = new_stack("--max-num-seqs", "2", step_ms=10)
     worker = stack.workers[0]
