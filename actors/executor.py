@@ -79,12 +79,12 @@ class Executor:
 
     async def run(self) -> None:
         """Until it is cancelled. Raises EngineDead when the engine has made its last step."""
-        async with self._lanes.inbox, self._lanes.control, self._lanes.streamer:
-            async with anyio.create_task_group() as loops:
-                loops.start_soon(self._serve_control)
-                loops.start_soon(self._serve_steps)
-                loops.start_soon(self._watch_engine)
-                await self._serve_requests()
+        lanes = self._lanes
+        async with lanes.inbox, lanes.control, lanes.streamer, anyio.create_task_group() as loops:
+            loops.start_soon(self._serve_control)
+            loops.start_soon(self._serve_steps)
+            loops.start_soon(self._watch_engine)
+            await self._serve_requests()
 
     @property
     def running_requests(self) -> int:

@@ -140,7 +140,10 @@ class Graph:
         return ticket
 
     async def cancel_context(self, context_id: str) -> None:
-        """Facade: the framework says that a caller has left. Of strangers and the ended the monitor never hears."""
+        """Facade: the framework says that a caller has left.
+
+        Of strangers and of those that have ended the monitor never hears.
+        """
         if not any(ticket.caller.is_stopped() for ticket in self.ledger.of_context(context_id)):
             return
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
@@ -21,11 +21,12 @@ _INTERRUPTED = "the start was interrupted"
 
 
 class FutureWakeup:
-    """The cheap form of `actors.wakeup.Wakeup`: one bare future per wait (asyncio only)."""
+    """The cheap form of `actors.wakeup.Wakeup`: one bare future per wait (asyncio only). Made in its loop."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "_loop")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] | None = None
 
     def set(self) -> None:
@@ -34,13 +35,10 @@ class FutureWakeup:
         if future is not None and not future.done():
             future.set_result(None)
 
-    async def wait(self) -> None:
-        """Sleep until `set`."""
-        self._future = asyncio.get_running_loop().create_future()
-        try:
-            await self._future
-        finally:
-            self._future = None
+    def wait(self) -> Awaitable[None]:
+        """Sleep until `set`. What is left of an earlier wait is done, so nobody wakes it."""
+        self._future = self._loop.create_future()
+        return self._future
 
 
 class Supervisor(Generic[T]):

@@ -7,6 +7,7 @@ condition before it waits, so a wake-up that comes early may be forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 import anyio
@@ -19,8 +20,8 @@ class Wakeup(Protocol):
         """Wake the reader if it sleeps."""
         ...
 
-    async def wait(self) -> None:
-        """Sleep until `set`. A cancelled wait leaves nothing behind."""
+    def wait(self) -> Awaitable[None]:
+        """Sleep until `set`: await it at once, and once. A cancelled wait leaves nothing behind."""
         ...
 
 

@@ -104,7 +104,7 @@ class Tour:
         tokens, reason = reading.finish()
         done_s = time.monotonic() - signal_s
         self._note(
-            f"the answer went on and ended by itself: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later"
+            f"the answer went on to its own end: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later"
         )
         code = self.stack.worker.wait(60)
         gone_s = time.monotonic() - signal_s

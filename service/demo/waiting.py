@@ -21,7 +21,10 @@ class StackFailed(Exception):
 
 
 def wait_until_served(stack: Stack, client: Client, console: Console, is_stopped: Callable[[], bool]) -> str:
-    """Until the frontend lists a model; returns its name. Raises StackFailed; KeyboardInterrupt when stopped."""
+    """Until the frontend lists a model; returns its name.
+
+    Raises StackFailed, or KeyboardInterrupt when the operator had enough.
+    """
     with console.status("starting the frontend and the worker, loading the model …") as status:
         while True:
             models = client.models()

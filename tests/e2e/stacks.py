@@ -243,7 +243,8 @@ def hang_up(port: int, model: str, question: str, after_bytes: int, **options: A
     """Send a streaming request, read some bytes of the answer, and reset the connection."""
     body = {"model": model, "messages": [{"role": "user", "content": question}], "stream": True, **options}
     payload = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    lines = ["POST /v1/chat/completions HTTP/1.1", "Host: t", "Content-Type: application/json"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(payload)}", "", ""])
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(head.encode() + payload)
         got = 0

@@ -46,7 +46,8 @@ def servers(tmp_path: Path) -> Iterator[dict[str, str]]:
     nats = free_port(frozenset({client, peer}))
     url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     etcd_words = [
-        tool("etcd"), "--data-dir", str(tmp_path / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url,
+        tool("etcd"), "--data-dir", str(tmp_path / "etcd"),
+        "--listen-client-urls", url, "--advertise-client-urls", url,
         "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
         "--initial-cluster", f"default={peer_url}",
     ]  # fmt: skip

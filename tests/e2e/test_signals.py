@@ -48,7 +48,7 @@ def test_a_worker_with_many_requests_in_flight_ends_soon_after_the_last(new_stac
 
 
 def test_requests_that_outlive_the_budget_move_to_another_worker(new_stack: StackFactory) -> None:
-    """At 70 % of a short budget movable requests get EngineShutdown; the frontend continues them elsewhere."""
+    """At 70 % of a short budget requests that can move do; the other worker finishes them."""
     stack = new_stack("--drain-timeout", "3", step_ms=20, workers=2)
     readers = [Reader(stack.client, stack.model(), "w5", {"max_tokens": 400}).start() for _ in range(8)]
     for reader in readers:
