@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from actors.wakeup import Wakeup
 from protocols.chunks import GenerateChunk, usage_of
@@ -18,7 +17,8 @@ from protocols.errors import InternalError, ServiceError
 from protocols.steps import Delta, FinishReason
 
 
-class Terminal(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
     """The last word: a finish reason or a typed error, never both and never neither."""
 
     finish_reason: FinishReason | None = None
