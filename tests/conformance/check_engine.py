@@ -1,12 +1,13 @@
 """The conformance kit: what `protocols.engine.Engine` promises, as tests that any engine can run.
 
-    class TestMyEngine(EngineConformance):
+    class TestMyEngine(EngineConformance, PausePromises):
         @pytest.fixture
         def make_engine(self) -> Callable[[], Engine]:
             return lambda: MyEngine(...)
 
-The engine shall be small: two to eight slots, a context of at least 64 tokens. Override `reader` to
-share one started engine between tests where a start is expensive.
+`PausePromises` belongs to engines that can pause, and only to them. The engine shall be small: two to
+eight slots, a context of at least 64 tokens. Override `reader` to share one started engine between tests
+where a start is expensive.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from tests.conformance.promises_flow import AbortPromises, FlowPromises, PausePromises
+from tests.conformance.promises_abort import AbortPromises
+from tests.conformance.promises_flow import FlowPromises
 from tests.conformance.promises_life import LifePromises, stop
 from tests.conformance.promises_output import OutputPromises
+from tests.conformance.promises_pause import PausePromises
 from tests.conformance.reader import EngineReader
 
 if TYPE_CHECKING:
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
     from protocols.engine import Engine
 
 
-class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises, PausePromises):
-    """All promises. A subclass says how its engine is made."""
+class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises):
+    """What every engine promises. A subclass has a `make_engine` that makes engines not yet started."""
 
     pytestmark = pytest.mark.anyio
 
@@ -39,15 +42,14 @@ class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromise
         return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
     @pytest.fixture
-    def make_engine(self) -> Callable[[], Engine]:
-        """A factory of engines that have not started."""
-        raise NotImplementedError
-
-    @pytest.fixture
     async def reader(self, make_engine: Callable[[], Engine]) -> AsyncIterator[EngineReader]:
         """A started engine and its reader. Whatever the test left running still ends as promised."""
         async with open_reader(make_engine()) as reader:
             yield reader
+
+    def test_it_is_held_to_what_it_can_do(self, make_engine: Callable[[], Engine]) -> None:
+        """An engine that says it can pause is tested for it."""
+        assert make_engine().capabilities.can_pause == isinstance(self, PausePromises)
 
 
 @asynccontextmanager

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Longer than any step of a tiny model, shorter than the time limit of a test.
 STEP_LIMIT_S = 15.0
 
+# Undelivered steps, and the step that was under way: what may still come after a word to the engine.
+LATE_TOKENS = 5
+
 _engine_ids = count(1)
 
 
@@ -154,3 +157,14 @@ class EngineReader:
         heard = self.submit(spec)
         await self.read_to_end(heard)
         return heard
+
+
+def fill(reader: EngineReader) -> list[Heard]:
+    """Take all slots with the longest requests."""
+    longest = make_spec(max_tokens=reader.info.context_length - 3)
+    return [reader.submit(longest) for _ in range(reader.info.max_num_seqs)]
+
+
+def most_choices(reader: EngineReader) -> int:
+    """The largest ``n`` that this engine takes; 1 keeps the same promises."""
+    return min(reader.engine.capabilities.max_n, reader.info.max_num_seqs)

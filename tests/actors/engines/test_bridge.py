@@ -214,6 +214,7 @@ def test_a_delivery_after_the_loop_has_closed_is_harmless() -> None:
     bridge.close()
 
 
+@pytest.mark.timeout(60)  # 3 s on two quiet cores
 async def test_hammer(bridge: StepBridge) -> None:
     """100,000 steps from a real thread, waits cancelled at random: all come, once, in order."""
     thread = EngineThread(bridge, HAMMER_STEPS)
