@@ -60,6 +60,7 @@ class Engine(Protocol):
     Promises: every submitted id gets exactly one delta with ``is_last``, whatever happens to it
     (finished, aborted, failed), unless `next_step` raises EngineDead; deltas of one request come
     in order; a request's failure is a delta with ``error``, never an exception of `next_step`.
+    Calls that come late (pause, resume or abort of what has ended; anything after `stop`) do nothing.
     """
 
     @property
@@ -99,9 +100,10 @@ class Engine(Protocol):
         ...
 
     async def next_step(self) -> EngineStep:
-        """Wait for the next step. One caller at a time. Raises EngineDead with its cause.
+        """Wait for the next step. One caller at a time. Raises EngineDead with its cause, or after `stop`.
 
         Holds at most 4 undelivered steps; then the engine waits. Cancelling the call loses nothing.
+        Every call gives the loop at least one turn, so that a fast engine starves nobody.
         """
         ...
 
