@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements/lock.txt", "requirements/dev.txt")
 PIN = re.compile(r"^[a-z0-9][a-z0-9-]*==[0-9][a-z0-9.]*$")
 HOME_FOLDER = r"(?:^|[\s\"'=(:])/(?:home|Users|root)/(?!dynamo\b|user\b|you\b)[A-Za-z0-9_.-]+"
-CHECKOUT = r"file://|\.\./shared\b"
+CHECKOUT = r"file:///(?:home|root|opt|work|srv|mnt|Users)\b|\.\./shared\b"
 INDEX = r"--(?:extra-)?index-url[ =]\S+|--(?:find-links|trusted-host|registry)[ =]\S+|https?://\S+/simple\b"
 MACHINE_BOUND = re.compile("|".join((HOME_FOLDER, CHECKOUT, INDEX)), re.MULTILINE)
 
@@ -50,7 +50,7 @@ def test_both_locks_agree() -> None:
 
 
 def test_no_committed_file_is_bound_to_one_machine() -> None:
-    """No committed text names a home folder, a file URL or a package index."""
+    """No committed text names a home folder, a checkout by file URL, or a package index."""
     offending = [
         f"{file.relative_to(REPOSITORY)}: {found[0].strip()}"
         for file in committed_files()
