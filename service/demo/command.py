@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from service.demo.client import Client, StreamFailed
-from service.demo.processes import Stack
+from service.demo.processes import DRAIN_S, Stack
 from service.demo.tour import QUESTION, Tour
 from service.demo.waiting import StackFailed, wait_until_served
 from service.exit_codes import ExitCode
@@ -92,7 +92,7 @@ def _stay(stack: Stack, console: Console, signals: StopSignals, model: str) -> i
         time.sleep(0.2)
     console.print("stopping: the worker finishes what it has …")
     stack.worker.ask_to_stop()
-    code = stack.worker.wait(60)
+    code = stack.worker.wait(DRAIN_S)
     console.print(f"the worker ended with code {code}")
     return ExitCode.PLANNED if code == 0 else ExitCode.UNEXPECTED
 

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+# Whatever is under way may finish, also on a machine that is busy with other things.
+DRAIN_S = 120.0
 # The framework parses its system port as a signed 16-bit number.
 _PORTS = range(21000, 32000)
 
@@ -112,7 +114,7 @@ class Stack:
                 return child
         return None
 
-    def stop(self, drain_s: float = 60.0) -> None:
+    def stop(self, drain_s: float = DRAIN_S) -> None:
         """The worker first, with time to finish; then the frontend. Idempotent."""
         self.worker.ask_to_stop()
         self.worker.wait(drain_s)
@@ -130,6 +132,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "DYN_TCP_RPC_HOST": "127.0.0.1",
         "DYN_SYSTEM_HOST": "127.0.0.1",
         "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "1",
+        "DYN_ACTOR_DRAIN_TIMEOUT": f"{DRAIN_S:g}",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         # One core stays free for the frontend: two spinning threads on two busy cores are ten times slower.
         "DYN_ACTOR_THREADS": str(max(1, (os.cpu_count() or 1) - 1)),

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from service.demo.client import Client, Piece
-from service.demo.processes import Stack
+from service.demo.processes import DRAIN_S, Stack
 from service.demo.waiting import StackFailed, wait_for_status
 from service.telemetry.waterfall import render_waterfall
 
 QUESTION = "What is the capital of France?"
 _LONG_QUESTION = "Tell me a long story about a lighthouse keeper and the sea."
 # Long enough to be under way for some seconds on two cores, short enough for a demo.
-_LONG_TOKENS = 160
+_LONG_TOKENS = 96
 _CANCEL_AFTER_PIECES = 8
 _FIGURES = (
     "dynamo_actor_requests_total",
@@ -106,7 +106,7 @@ class Tour:
         self._note(
             f"the answer went on to its own end: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later"
         )
-        code = self.stack.worker.wait(60)
+        code = self.stack.worker.wait(DRAIN_S)
         gone_s = time.monotonic() - signal_s
         self._note(f"the worker drained and ended with code {code}, {gone_s:.1f} s after the signal")
         if code != 0:
@@ -147,7 +147,7 @@ class _Reading:
     def finish(self) -> tuple[int, str | None]:
         """Completion tokens and finish reason of the whole answer."""
         if self._thread is not None:
-            self._thread.join(120)
+            self._thread.join(DRAIN_S)
         self._raise_if_failed()
         return self._tokens, self._last.reason if self._last else None
 
