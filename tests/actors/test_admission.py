@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from tests.actors.office import Office
 from tests.doubles.callers import FakeCaller, wire_request
 from tests.doubles.engines import engine_info
 
+if TYPE_CHECKING:
+    from actors.ticket import Ticket
+
 CONTEXT = 100
 
 
@@ -29,9 +32,15 @@ def door(
     return Admission(office.ledger, GraphSettings(**bounds), capabilities, info)
 
 
-def come_in(office: Office, *, is_probe: bool = False, tokens: int = 0) -> Any:
+def knocking(office: Office, *, is_probe: bool = False) -> Ticket:
+    """A request that stands at the door."""
     ticket = office.open()
     ticket.is_probe = is_probe
+    return ticket
+
+
+def come_in(office: Office, *, is_probe: bool = False, tokens: int = 0) -> Ticket:
+    ticket = knocking(office, is_probe=is_probe)
     office.ledger.admit(ticket, tokens)
     return ticket
 
@@ -46,10 +55,10 @@ class TestPlaces:
         """The refusal names the bound, its option and when to come back (S15)."""
         admission = door(office, max_live=2)
         come_in(office)
-        admission.check_room(is_probe=False)
+        admission.check_room(knocking(office))
         come_in(office)
         with pytest.raises(Overloaded, match=r"2 requests .*--max-live.*retry after 1 s") as refusal:
-            admission.check_room(is_probe=False)
+            admission.check_room(knocking(office))
         assert (refusal.value.reason, refusal.value.retry_after_s) == ("max_live", 1.0)
 
     def test_an_ended_request_makes_room(self, office: Office) -> None:
@@ -57,29 +66,40 @@ class TestPlaces:
         admission = door(office, max_live=1)
         ticket = come_in(office)
         office.ledger.end(ticket, Outcome.CANCELLED, Terminal(finish_reason=FinishReason.CANCELLED))
-        admission.check_room(is_probe=False)
+        admission.check_room(knocking(office))
 
     def test_a_closed_door_refuses_everybody(self, office: Office) -> None:
         """A draining worker takes nobody, probes included, and says so in the word that moves requests."""
         admission = door(office)
-        admission.is_open = False
+        admission.close()
         for is_probe in (False, True):
             with pytest.raises(EngineShutdown):
-                admission.check_room(is_probe=is_probe)
+                admission.check_room(knocking(office, is_probe=is_probe))
+
+    def test_who_was_on_the_way_when_it_closed_still_comes_in(self, office: Office) -> None:
+        """A request that was sent before the signal is not lost to it; one sent after it is refused."""
+        admission = door(office)
+        before = knocking(office)
+        admission.close()
+        admission.check_room(before)
+        with pytest.raises(EngineShutdown):
+            admission.check_room(knocking(office))
+        admission.open()
+        admission.check_room(knocking(office))
 
     def test_a_probe_finds_a_place_on_a_full_worker(self, office: Office) -> None:
         """A full worker still shows that it is alive."""
         admission = door(office, max_live=1)
         come_in(office)
-        admission.check_room(is_probe=True)
+        admission.check_room(knocking(office, is_probe=True))
 
     def test_there_is_one_place_for_probes(self, office: Office) -> None:
         """A probe flag opens no second door: the reserved place is one, and bounded like the others."""
         admission = door(office, max_live=1)
         come_in(office, is_probe=True)
         with pytest.raises(Overloaded):
-            admission.check_room(is_probe=True)
-        admission.check_room(is_probe=False)
+            admission.check_room(knocking(office, is_probe=True))
+        admission.check_room(knocking(office))
 
 
 class TestReserve:

@@ -93,7 +93,7 @@ def test_a_refusal_at_a_full_door_comes_before_the_request_is_read(door: Door) -
 
 def test_a_closed_door_says_draining(door: Door) -> None:
     """In the word that lets a frontend move the request."""
-    door.admission.is_open = False
+    door.admission.close()
     ticket, _ = door.knock()
     assert isinstance(ticket.outbox.terminal.error, EngineShutdown)
     assert door.office.listener.rejections == {"draining": 1}
