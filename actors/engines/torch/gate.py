@@ -58,7 +58,12 @@ def check_config(config: Any) -> None:
 
 
 def check_class(model_class: Any, kind: str) -> None:
-    """Rules that the model's class decides. Raises EngineStartError with the model type."""
+    """Rules that the model's class decides. Raises EngineStartError with the model type.
+
+    None is a class that comes with the checkpoint: it is known, and checked, only once it is loaded.
+    """
+    if model_class is None:
+        return
     if not model_class._can_set_attn_implementation():
         _refuse(kind, "its attention cannot be replaced (it does not use transformers' AttentionInterface)")
     if getattr(model_class, "_is_stateful", False):

@@ -98,6 +98,7 @@ def _set_up(config: TorchConfig) -> _Setup:
         config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=True
     )
     gate.check_config(model_config)
+    gate.check_class(_AutoModel._model_mapping.get(type(model_config), None), model_config.model_type)
     longest = gate.context_limit(model_config)
     needs = sizing.estimate(config.model_path, model_config, dtype, is_packed=_can_operate(device, dtype))
     plan_memory(config, needs, longest, _usable_bytes(config, device, taken=0))
@@ -126,10 +127,6 @@ def _usable_bytes(config: TorchConfig, device: torch.device, taken: int) -> int:
 
 def _load_weights(config: TorchConfig, setup: _Setup) -> Any:
     """The model as transformers has it, with its own eager attention."""
-    kind = setup.model_config.model_type
-    model_class = _AutoModel._model_mapping.get(type(setup.model_config), None)
-    if model_class is not None:
-        gate.check_class(model_class, kind)
     with _without_progress_bar():
         model = _AutoModel.from_pretrained(
             config.model_path,
@@ -140,7 +137,7 @@ def _load_weights(config: TorchConfig, setup: _Setup) -> Any:
             local_files_only=True,
             trust_remote_code=config.trust_remote_code,
         )
-    gate.check_class(type(model), kind)
+    gate.check_class(type(model), setup.model_config.model_type)
     return model.to(setup.device).eval().requires_grad_(False)
 
 
@@ -183,6 +180,7 @@ def _runner(
 def _info(config: TorchConfig, setup: _Setup, plan: MemoryPlan, done: Surgery) -> EngineInfo:
     bos = getattr(setup.model_config, "bos_token_id", None)
     linears = "packed linears" if done.packed_linears else "plain linears"
+    threads = "1 thread" if setup.threads == 1 else f"{setup.threads} threads"
     return EngineInfo(
         model=str(config.model_path),
         context_length=plan.context_length,
@@ -194,7 +192,7 @@ def _info(config: TorchConfig, setup: _Setup, plan: MemoryPlan, done: Surgery) -
         total_blocks=plan.pool_blocks,
         bos_token_id=1 if bos is None else bos,
         description=(
-            f"{setup.device.type} {str(setup.dtype).removeprefix('torch.')}, {setup.threads} threads, "
+            f"{setup.device.type} {str(setup.dtype).removeprefix('torch.')}, {threads}, "
             f"{plan.pool_tokens:,} KV tokens in {plan.pool_blocks:,} blocks of {plan.block_tokens}, {linears}"
         ),
     )
