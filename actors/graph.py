@@ -218,7 +218,8 @@ async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncIter
                 telemetry.state_changed(WorkerState.SERVING)
                 yield graph
                 actors.cancel_scope.cancel()
-        except Exception as exc:
+        except (Exception, BaseExceptionGroup) as exc:
+            # A group of what is no Exception: a library in another language that panicked inside an actor.
             telemetry.state_changed(WorkerState.FAILED)
             around.on_crash(exc)
             raise

@@ -104,7 +104,7 @@ class Supervisor(Generic[T]):
                 await self._stop.wait()
         except BaseException as exc:
             self._note(exc, ready)
-            if not isinstance(exc, Exception):
+            if not isinstance(exc, Exception | BaseExceptionGroup):
                 raise
 
     def _note(self, exc: BaseException, ready: asyncio.Future[T]) -> None:

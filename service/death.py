@@ -17,6 +17,8 @@ from service.telemetry.logs import get_logger
 
 # Leaving discovery is one call to a store that may be the very thing that is down.
 _LEAVE_DISCOVERY_S = 2.0
+# Root causes in one line of the log.
+_CAUSES = 8
 
 
 class DeathPath:
@@ -43,20 +45,34 @@ class DeathPath:
         self._task = asyncio.get_running_loop().create_task(self._leave(), name="death-path")
 
     async def _leave(self) -> None:
-        if self.endpoint is not None:
-            try:
-                await asyncio.wait_for(self.endpoint.unregister_endpoint_instance(), _LEAVE_DISCOVERY_S)
-            except Exception as exc:
-                self._log.warning("discovery.leave_failed", error=type(exc).__name__)
-        if not self._signals.is_asked:
-            os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            if self.endpoint is not None:
+                await self._leave_discovery()
+        finally:
+            if not self._signals.is_asked:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _leave_discovery(self) -> None:
+        """Whatever the store does with the call, we wait for it no longer than this."""
+        leaving = asyncio.create_task(_unregister(self.endpoint))
+        await asyncio.wait({leaving}, timeout=_LEAVE_DISCOVERY_S)
+        error = leaving.exception() if leaving.done() else TimeoutError()
+        if error is not None:
+            self._log.warning("discovery.leave_failed", error=type(error).__name__)
+
+
+async def _unregister(endpoint: Any) -> None:
+    await endpoint.unregister_endpoint_instance()
 
 
 def _root_causes(exc: BaseException) -> list[str]:
-    """What really happened, below groups and wrappers, as type and text, at most eight."""
-    pending, found = [exc], list[str]()
-    while pending and len(found) < 8:
+    """What really happened, below groups and wrappers, as type and text."""
+    pending, seen, found = [exc], set[int](), list[str]()
+    while pending and len(found) < _CAUSES:
         current = pending.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
         if isinstance(current, BaseExceptionGroup):
             pending.extend(current.exceptions)
         elif current.__cause__ is not None:

@@ -169,7 +169,7 @@ def test_cleanup_does_not_return_while_somebody_reads(open_worker: OpenWorker) -
     """The framework aborts the process when cleanup returns under a live generator: all its words come first."""
     with open_worker(synthetic(0.0)) as worker:
         worker.open()
-        (call,) = ask_many(worker, 1, max_tokens=100)
+        call = worker.ask(wire_request(max_tokens=100))
         worker.until(lambda: worker.outcomes == {"completed": 1})
         cleanup = shut_down(worker)
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINED)
