@@ -1,6 +1,7 @@
 """Models by hub id: downloaded with the hub's own client into the hub's own cache."""
 
 import os
+import sys
 from pathlib import Path
 
 from service.models.errors import ModelError, ModelInvalid, ModelUnavailable
@@ -20,8 +21,15 @@ def fetch_from_hub(hub_id: str, progress: ProgressDisplay, *, offline: bool) -> 
     cannot be reached. The client's own settings hold (HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE).
     """
     # Late: the client takes half a second to import, and built-in models and folders do not need it.
-    from huggingface_hub import errors, snapshot_download  # noqa: PLC0415  # pyright: ignore[reportUnknownVariableType]
+    # Its own type hints leave a few things open.
+    from huggingface_hub import (  # noqa: PLC0415
+        errors,
+        snapshot_download,  # pyright: ignore[reportUnknownVariableType]
+        utils,
+    )
 
+    if not sys.stderr.isatty():
+        utils.disable_progress_bars()
     offline = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
     if not offline:
         progress.say(f"{hub_id}: looking at the hub (safetensors and tokenizer files only)")
