@@ -56,7 +56,7 @@ class Outbox:
         """Streamer: owe these tokens. After the terminal nothing is owed any more."""
         if self.terminal is not None or not delta.token_ids:
             return
-        if self.waiting_since_s is None:
+        if not self._waiting:
             self.waiting_since_s = now_s
         self._waiting.append(delta)
         self.waiting_tokens += len(delta.token_ids)

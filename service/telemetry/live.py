@@ -1,10 +1,10 @@
-"""Gauges that are read when somebody asks: nothing is paid for them in between."""
+"""Figures that are read when somebody asks: nothing is paid for them in between."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,12 +68,14 @@ class LiveGauges:
     """A collector in the sense of prometheus_client. Zero everywhere until `graph` is set.
 
     used_blocks: KV blocks in use, written by the event loop after every step.
+    chunks: given to the framework so far, written by the event loop.
     """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.graph: GraphView | None = None
         self.used_blocks = 0
+        self.chunks = 0
 
     def describe(self) -> Iterable[Metric]:
         """The names, for the registry's check that nobody else has them."""
@@ -99,6 +101,9 @@ class LiveGauges:
         blocks.add_metric(("used",), used)
         blocks.add_metric(("free",), max(0, total - used))
         yield blocks
+        yield CounterMetricFamily(
+            f"{self._prefix}chunks_total", "Chunks given to the framework.", value=self.chunks
+        )
 
     def _mailboxes(self, graph: GraphView | None) -> Iterable[Metric]:
         depth = self._family("mailbox_depth", "Messages that wait for an actor.", labels=("actor",))
