@@ -74,7 +74,7 @@ def show_progress(line: str, packages: int) -> None:
     large = LARGE_DOWNLOAD.search(line)
     if large is not None:
         print(f"setup: downloading {large[1]} ({large[2]})", flush=True)
-    elif line.startswith("Installing collected packages"):
+    elif line.startswith("Installing collected packages") and packages:
         print(f"setup: unpacking {packages} packages", flush=True)
     elif sys.stdout.isatty() and packages:
         print(f"setup: {packages} packages found", end="\r", flush=True)
@@ -82,7 +82,6 @@ def show_progress(line: str, packages: int) -> None:
 
 def install(root: Path, venv: Path) -> None:
     """Fill `venv` from the lock, then put the project itself in, editable."""
-    print(f"setup: installing {LOCK} from your package index: {SIZE}.\nsetup: {HINT}", flush=True)
     # --no-compile: byte code is made at first import, for what is imported; for everything it takes a minute.
     pip(venv, "install", "--progress-bar=off", "--no-compile", "-r", str(root / LOCK))
     pip(venv, "install", "--progress-bar=off", "--no-deps", "--no-build-isolation", "-e", str(root))
@@ -97,6 +96,7 @@ def set_up(root: Path) -> None:
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return
     if stamp.is_file():
+        print(f"setup: the lock or the project changed; fetching what is new in {LOCK}", flush=True)
         stamp.unlink()
     else:
         if venv.exists():
@@ -106,6 +106,7 @@ def set_up(root: Path) -> None:
             )
         print(f"setup: making {venv.name} with Python {sys.version.split()[0]}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+        print(f"setup: installing {LOCK} from your package index: {SIZE}.\nsetup: {HINT}", flush=True)
     install(root, venv)
     stamp.write_text(wanted, encoding="utf-8")
     print("setup: done; next: make demo", flush=True)

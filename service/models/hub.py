@@ -29,7 +29,7 @@ def fetch_from_hub(hub_id: str, progress: ProgressDisplay, *, offline: bool) -> 
     )
 
     if not sys.stderr.isatty():
-        utils.disable_progress_bars()
+        utils.disable_progress_bars()  # type: ignore[attr-defined]  # documented, but not in its __all__
     offline = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
     if not offline:
         progress.say(f"{hub_id}: looking at the hub (safetensors and tokenizer files only)")
