@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from service.engine import ActorEngine
 
 _NAMES = ("drain", "resume", "status", "trace")
+# Answers of a drained worker that have yet to be read; they lie ready, so this is generous.
+_READ_S = 2.0
 
 
 class Controls:
@@ -28,7 +30,6 @@ class Controls:
     def __init__(self, worker: ActorEngine, plan: ServingPlan) -> None:
         self._worker = worker
         self._plan = plan
-        self.endpoint: Any = None
 
     def names(self) -> set[str]:
         """Routes to register. Beyond loopback and without a token, only the harmless one."""
@@ -37,7 +38,9 @@ class Controls:
         return {"status"}
 
     async def handle(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """One call of one route."""
+        """One call of one route. Raises InvalidArgument for what was not registered, too."""
+        if name not in self.names():
+            raise to_framework(InvalidRequest("control", name, f"one of {', '.join(sorted(self.names()))}"))
         if not isinstance(body, dict):
             raise to_framework(InvalidRequest("body", type(body).__name__, "a JSON object"))
         if name == "status":
@@ -48,10 +51,8 @@ class Controls:
                 return await self._drain(body)
             case "resume":
                 return await self._resume()
-            case "trace":
-                return self._trace(body)
             case _:
-                raise to_framework(InvalidRequest("control", name, ", ".join(_NAMES)))
+                return self._trace(body)
 
     def status(self) -> dict[str, Any]:
         """Where the worker is. ``safe_to_delete`` is true only when nobody would lose anything."""
@@ -65,27 +66,31 @@ class Controls:
             "waiting": graph.executor.waiting_requests,
             "in_flight": graph.executor.running_sequences,
             "readers": self._worker.open_readers,
+            # The framework leaves by itself as soon as a signal comes.
+            "in_discovery": self._worker.discovery.is_listed and not self._worker.is_stopping,
             "safe_to_delete": is_drained and graph.executor.is_idle and self._worker.open_readers == 0,
             "outcomes": {outcome.value: count for outcome, count in graph.ledger.outcomes.items()},
             "started": graph.ledger.started,
         }
 
     async def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Leave discovery, close admission, wait. The worker stays up; `resume` brings it back."""
-        if self.endpoint is not None:
-            await self.endpoint.unregister_endpoint_instance()
-        report = await self._worker.drain(self._ladder(body))
+        """Leave discovery, close admission, wait. The worker stays up; `resume` brings it back.
+
+        A store that is down does not stop a drain: requests that still come are sent elsewhere.
+        """
+        ladder = self._ladder(body)
+        await self._worker.discovery.leave()
+        report = await self._worker.drain(ladder)
+        await self._worker.wait_read(time.monotonic() + _READ_S)
         ended = {} if report is None else {"interrupted": report.interrupted, "seconds": report.seconds}
         return {**self.status(), **ended}
 
     async def _resume(self) -> dict[str, Any]:
         graph = self._worker.graph
-        if graph is None or not graph.drain.resume():
-            raise to_framework(
-                InvalidRequest("resume", "while draining", "a worker that is drained or serving")
-            )
-        if self.endpoint is not None:
-            await self.endpoint.register_endpoint_instance()
+        if graph is None or self._worker.is_stopping or not graph.drain.resume():
+            now = "while stopping" if self._worker.is_stopping else "while draining"
+            raise to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
+        await self._worker.discovery.join()
         return self.status()
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Any
 
+from service.discovery import Discovery
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
 
-# Leaving discovery is one call to a store that may be the very thing that is down.
-_LEAVE_DISCOVERY_S = 2.0
 # Root causes in one line of the log.
 _CAUSES = 8
 
@@ -24,11 +22,11 @@ _CAUSES = 8
 class DeathPath:
     """Entered at most once, from the loop."""
 
-    def __init__(self, signals: StopSignals) -> None:
+    def __init__(self, signals: StopSignals, discovery: Discovery) -> None:
         self._signals = signals
+        self._discovery = discovery
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("service.death")
-        self.endpoint: Any = None
         self.cause: BaseException | None = None
 
     @property
@@ -46,23 +44,10 @@ class DeathPath:
 
     async def _leave(self) -> None:
         try:
-            if self.endpoint is not None:
-                await self._leave_discovery()
+            await self._discovery.leave()
         finally:
             if not self._signals.is_asked:
                 os.kill(os.getpid(), signal.SIGTERM)
-
-    async def _leave_discovery(self) -> None:
-        """Whatever the store does with the call, we wait for it no longer than this."""
-        leaving = asyncio.create_task(_unregister(self.endpoint))
-        await asyncio.wait({leaving}, timeout=_LEAVE_DISCOVERY_S)
-        error = leaving.exception() if leaving.done() else TimeoutError()
-        if error is not None:
-            self._log.warning("discovery.leave_failed", error=type(error).__name__)
-
-
-async def _unregister(endpoint: Any) -> None:
-    await endpoint.unregister_endpoint_instance()
 
 
 def _root_causes(exc: BaseException) -> list[str]:

@@ -28,6 +28,7 @@ from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped
 from service.controls import Controls
 from service.death import DeathPath
+from service.discovery import Discovery
 from service.framework import installed_fields
 from service.plan import ServingPlan
 from service.readers import Readers
@@ -54,7 +55,8 @@ class ActorEngine(LLMEngine):
         self._engine = engine
         self._start_failure: BaseException | None = None
         self._loop_lag: asyncio.Task[None] | None = None
-        self.death = DeathPath(signals)
+        self.discovery = Discovery()
+        self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
 
     @classmethod
@@ -84,6 +86,11 @@ class ActorEngine(LLMEngine):
     def graph(self) -> Graph | None:
         """The open graph; None before ``start()`` has returned."""
         return self._graph
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process is on its way out, be it still serving what it has."""
+        return self._signals.is_asked or self.death.is_dead
 
     @property
     def open_readers(self) -> int:
@@ -168,6 +175,11 @@ class ActorEngine(LLMEngine):
             end_at_s=started_s + budgets.drain_until_s,
         )
 
+    async def wait_read(self, until_s: float) -> None:
+        """Until every answer that is there has been read by whoever is there to read it. Monotonic time."""
+        if self._readers is not None:
+            await self._readers.wait_closed(until_s)
+
     async def is_quiescent(self) -> bool | None:
         """Whether nothing is live and the engine holds nothing of ours. None: not started."""
         graph = self._graph
@@ -175,14 +187,14 @@ class ActorEngine(LLMEngine):
 
     async def cleanup(self) -> None:
         """Drain, wait for every generator, stop the engine. Idempotent; also after a failed start."""
-        supervisor, readers = self._supervisor, self._readers
-        if supervisor is None or readers is None:
+        supervisor = self._supervisor
+        if supervisor is None:
             return
         if self._graph is None:
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
         await self.drain()
-        await readers.wait_closed(self._return_by_s())
+        await self.wait_read(self._return_by_s())
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
         self._supervisor = None
@@ -202,8 +214,7 @@ class ActorEngine(LLMEngine):
 
     async def on_endpoint_ready(self, endpoint: Any) -> None:
         """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""
-        self._controls.endpoint = endpoint
-        self.death.endpoint = endpoint
+        self.discovery.opened(endpoint)
 
     def supported_controls(self) -> set[str]:
         """Called in a thread without a loop."""

@@ -11,12 +11,13 @@ from dynamo.llm.exceptions import EngineShutdown
 from protocols.errors import EngineDead
 from protocols.telemetry import WorkerState
 from service.death import DeathPath, _root_causes
+from service.discovery import Discovery
 from service.exit_codes import ExitCode
 from service.serving import exit_code
 from service.stopping import StopSignals
 from tests.doubles.callers import wire_request
 from tests.doubles.engines import ScriptedEngine
-from tests.service.worker import EndpointDouble
+from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,36 +48,6 @@ class Panics(ScriptedEngine):
     def die(self, cause: BaseException | None = None) -> None:
         self.is_panicking = True
         self.emit()
-
-
-class HangingEndpoint(EndpointDouble):
-    """A store that is down: the call comes back when the test lets it, and does not care to be cancelled."""
-
-    def __init__(self, events: list[str]) -> None:
-        super().__init__(events)
-        self._may_return = asyncio.Event()
-
-    def let_return(self) -> None:
-        self._may_return.set()
-
-    async def unregister_endpoint_instance(self) -> None:
-        self._events.append("unregister")
-        try:
-            await self._may_return.wait()
-        finally:
-            await self._may_return.wait()
-
-
-class RefusingEndpoint(EndpointDouble):
-    """A store that answers with an error, in the given way."""
-
-    def __init__(self, events: list[str], error: BaseException) -> None:
-        super().__init__(events)
-        self._error = error
-
-    async def unregister_endpoint_instance(self) -> None:
-        self._events.append("unregister")
-        raise self._error
 
 
 @pytest.mark.parametrize("make_engine", [ScriptedEngine, Panics])
@@ -171,7 +142,7 @@ def test_a_store_that_hangs_does_not_keep_the_worker_alive(
     open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving discovery is bounded, even when the call cannot be cancelled."""
-    monkeypatch.setattr("service.death._LEAVE_DISCOVERY_S", 0.05)
+    monkeypatch.setattr("service.discovery.STORE_S", 0.05)
     engine = ScriptedEngine()
     with open_worker(engine) as worker:
         worker.start()
@@ -230,7 +201,7 @@ def test_the_first_cause_is_the_one_that_is_kept() -> None:
     async def main() -> None:
         signals = StopSignals()
         signals.note()
-        death = DeathPath(signals)
+        death = DeathPath(signals, Discovery())
         first = EngineDead("first")
         death.on_crash(first)
         death.on_crash(EngineDead("second"))

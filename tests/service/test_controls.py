@@ -1,0 +1,332 @@
+"""The control routes of a running worker: what they say, whom they obey, what they refuse."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
+
+from protocols.steps import FinishReason
+from protocols.telemetry import Outcome, WorkerState
+from service.controls import Controls
+from service.telemetry.recorder import RecorderSettings, build_recorder
+from tests.doubles.callers import wire_request
+from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint
+from tests.doubles.engines import ScriptedEngine, SlowStart
+from tests.service.worker import synthetic
+
+if TYPE_CHECKING:
+    from tests.service.conftest import OpenWorker
+    from tests.service.worker import FacadeWorker
+
+ROUTES = {"drain", "resume", "status", "trace"}
+FOREVER = 1900
+TOKEN = "a long secret"
+
+
+def finish(worker: FacadeWorker, engine: ScriptedEngine, engine_id: int) -> None:
+    worker.loop.call(lambda: engine.finish(engine_id, FinishReason.STOP, [9]))  # type: ignore[arg-type]
+
+
+def test_status_before_the_start(open_worker: OpenWorker) -> None:
+    """Starting, nobody live, and certainly not safe to delete."""
+    with open_worker() as worker:
+        assert worker.control("status") == {
+            "state": "starting",
+            "live": 0,
+            "in_flight": 0,
+            "safe_to_delete": False,
+        }
+
+
+def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
+    """Live, waiting, in the engine, being read, and how the others ended."""
+    engine = ScriptedEngine(max_num_seqs=1)
+    with open_worker(engine) as worker:
+        worker.open()
+        done = worker.ask(wire_request())
+        worker.until(lambda: engine.live)
+        finish(worker, engine, 1)
+        done.read_to_end()
+        worker.ask(wire_request())
+        worker.ask(wire_request())
+        worker.until(lambda: worker.graph.executor.waiting_requests == 1)
+        worker.until(lambda: worker.facade.open_readers == 2)
+        status = worker.control("status")
+        assert status.pop("outcomes") == {
+            outcome.value: int(outcome is Outcome.COMPLETED) for outcome in Outcome
+        }
+        assert status == {
+            "state": "serving",
+            "live": 2,
+            "waiting": 1,
+            "in_flight": 1,
+            "readers": 2,
+            "in_discovery": True,
+            "safe_to_delete": False,
+            "started": 3,
+        }
+
+
+def test_every_answer_is_json(open_worker: OpenWorker) -> None:
+    """The framework sends what comes back as JSON."""
+    with open_worker() as worker:
+        worker.open()
+        for name in ("status", "drain", "resume"):
+            assert json.loads(json.dumps(worker.control(name), allow_nan=False))["live"] == 0
+
+
+class FakeWorker:
+    """As much of a worker as the verdict looks at."""
+
+    def __init__(self, state: WorkerState, readers: int, *, is_idle: bool) -> None:
+        self.open_readers = readers
+        self.graph = self.drain = self.executor = self.ledger = self.death = self.discovery = self
+        self.state = state
+        self.is_idle = is_idle
+        self.is_dead = self.is_listed = self.is_stopping = False
+        self.live_count = self.waiting_requests = self.running_sequences = self.started = 0
+        self.outcomes: dict[Outcome, int] = {}
+
+
+@pytest.mark.parametrize(
+    ("state", "readers", "is_idle"),
+    list(product([WorkerState.SERVING, WorkerState.DRAINING, WorkerState.DRAINED], [0, 1], [True, False])),
+)
+def test_safe_to_delete_is_drained_and_read_and_idle(state: WorkerState, readers: int, is_idle: bool) -> None:
+    """All three or not at all."""
+    worker: Any = FakeWorker(state, readers, is_idle=is_idle)
+    verdict = Controls(worker, worker).status()["safe_to_delete"]
+    assert verdict is (state is WorkerState.DRAINED and readers == 0 and is_idle)
+
+
+def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
+    """Out of discovery first, then the door; the answer comes when all is read, and says so."""
+    with open_worker(synthetic(1.0)) as worker:
+        worker.open()
+        calls = [worker.ask(wire_request(max_tokens=50)) for _ in range(4)]
+        worker.until(lambda: worker.graph.ledger.admitted == 4)
+        draining = worker.loop.begin(worker.facade.engine_control("drain", {}))
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+        assert worker.events == ["unregister"]
+        assert worker.control("status")["safe_to_delete"] is False
+        for call in calls:
+            assert call.read_to_end().finish_reasons == ["length"]
+        answer = draining.result(10)
+        assert answer["state"] == "drained"
+        assert answer["safe_to_delete"] is True
+        assert answer["in_discovery"] is False
+        assert answer["interrupted"] == 0
+        assert answer["seconds"] >= 0
+
+
+def test_a_drained_worker_sends_requests_elsewhere_until_it_is_resumed(open_worker: OpenWorker) -> None:
+    """Shut, open again, and back in discovery."""
+    with open_worker() as worker:
+        worker.open()
+        worker.control("drain")
+        refused = worker.generate(wire_request()).read_to_end()
+        assert isinstance(refused.error, EngineShutdown)
+        assert worker.control("resume")["state"] == "serving"
+        assert worker.events == ["unregister", "register"]
+        served = worker.generate(wire_request(max_tokens=1)).read_to_end()
+        assert served.finish_reasons == ["length"]
+        assert worker.control("status")["safe_to_delete"] is False
+
+
+def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) -> None:
+    """`timeout_s` is the operator's patience: what is live then is interrupted, and counted."""
+    with open_worker(synthetic(5.0)) as worker:
+        worker.open()
+        calls = [worker.ask(wire_request(max_tokens=FOREVER)), worker.ask(wire_request(max_tokens=FOREVER, n=2))]
+        worker.until(lambda: worker.graph.ledger.admitted == 2)
+        draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 0.2}))
+        for call in calls:
+            assert isinstance(call.read_to_end().error, EngineShutdown)
+        answer = draining.result(10)
+        assert answer["interrupted"] == 2
+        assert answer["outcomes"]["interrupted"] == 2
+
+
+def test_several_who_drain_get_the_same_drain(open_worker: OpenWorker) -> None:
+    """Two operators and the cleanup ask at once: everybody's answer comes, the sooner budget holds."""
+    with open_worker(synthetic(5.0)) as worker:
+        worker.open()
+        call = worker.ask(wire_request(max_tokens=FOREVER))
+        worker.until(lambda: worker.graph.ledger.admitted == 1)
+        first = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 3600}))
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+        second = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 0}))
+        call.read_to_end()
+        assert first.result(10)["interrupted"] == second.result(10)["interrupted"] == 1
+
+
+@pytest.mark.parametrize("timeout_s", [-1, 86_401, float("nan"), float("inf"), "5", True, [], 10**400])
+def test_a_budget_that_is_no_time_is_refused_before_anything_happens(
+    open_worker: OpenWorker, timeout_s: object
+) -> None:
+    """The worker stays in discovery and serves on."""
+    with open_worker() as worker:
+        worker.open()
+        with pytest.raises(InvalidArgument, match="timeout_s"):
+            worker.control("drain", timeout_s=timeout_s)
+        assert worker.events == []
+        assert worker.control("status")["state"] == "serving"
+
+
+def test_resume_while_draining_is_refused(open_worker: OpenWorker) -> None:
+    """A drain that is on is not taken back half-way."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        call = worker.ask(wire_request())
+        worker.until(lambda: engine.live)
+        draining = worker.loop.begin(worker.facade.engine_control("drain", {}))
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+        with pytest.raises(InvalidArgument, match="while draining"):
+            worker.control("resume")
+        finish(worker, engine, 1)
+        call.read_to_end()
+        draining.result(10)
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_resume_after_a_signal_is_refused(open_worker: OpenWorker, is_drained: bool) -> None:
+    """A worker on its way out must not open its door or come back into discovery."""
+    with open_worker() as worker:
+        worker.open()
+        if is_drained:
+            worker.control("drain")
+        worker.send_signal()
+        with pytest.raises(InvalidArgument, match="stopping"):
+            worker.control("resume")
+        assert "register" not in worker.events
+        assert worker.control("status")["in_discovery"] is False
+
+
+def test_resume_of_a_dead_worker_is_refused(open_worker: OpenWorker) -> None:
+    """Dead is dead."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        worker.control("drain")
+        worker.loop.call(engine.die)
+        worker.until(lambda: worker.facade.death.is_dead)
+        with pytest.raises(InvalidArgument):
+            worker.control("resume")
+
+
+def test_resume_before_the_start_is_refused(open_worker: OpenWorker) -> None:
+    """There is nothing to open yet."""
+    with open_worker(SlowStart(0.0)) as worker, pytest.raises(InvalidArgument):
+        worker.control("resume")
+
+
+def test_resume_of_a_serving_worker_is_nothing_new(open_worker: OpenWorker) -> None:
+    """Asking twice, or without a drain, does not hurt."""
+    with open_worker() as worker:
+        worker.open()
+        assert worker.control("resume")["state"] == "serving"
+
+
+def test_a_drain_goes_on_without_a_store(open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Discovery is down, in either way: the worker drains all the same, and says that it is still listed."""
+    monkeypatch.setattr("service.discovery.STORE_S", 0.05)
+    with open_worker() as worker:
+        worker.start()
+        worker.loop.run(
+            worker.facade.on_endpoint_ready(RefusingEndpoint(worker.events, RuntimeError("no route")))
+        )
+        refused = worker.control("drain")
+        assert (refused["state"], refused["in_discovery"]) == ("drained", True)
+        worker.control("resume")
+        hanging = HangingEndpoint(worker.events)
+        worker.loop.run(worker.facade.on_endpoint_ready(hanging))
+        hung = worker.control("drain")
+        assert (hung["state"], hung["in_discovery"]) == ("drained", True)
+        worker.loop.call(hanging.let_return)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", "status/", "STATUS"])
+def test_an_unknown_route_is_refused_by_name(open_worker: OpenWorker, name: str) -> None:
+    """With the names there are."""
+    with open_worker() as worker:
+        worker.open()
+        with pytest.raises(InvalidArgument, match="one of drain, resume, status, trace"):
+            worker.loop.run(worker.facade.engine_control(name, {}))
+
+
+@pytest.mark.parametrize("body", [[], None, "drain", 5])
+def test_a_body_that_is_no_object_is_refused(open_worker: OpenWorker, body: Any) -> None:
+    """The framework passes a JSON list on as it is."""
+    with open_worker() as worker:
+        worker.open()
+        with pytest.raises(InvalidArgument, match="JSON object"):
+            worker.loop.run(worker.facade.engine_control("drain", body))
+
+
+def test_on_loopback_all_routes_are_there(open_worker: OpenWorker) -> None:
+    """Who can reach 127.0.0.1 is on this machine already."""
+    with open_worker() as worker:
+        assert worker.facade.supported_controls() == ROUTES
+
+
+def test_beyond_loopback_without_a_token_only_status_is_there(open_worker: OpenWorker) -> None:
+    """The others are not registered, and would refuse if they were called all the same."""
+    with open_worker(is_loopback=False) as worker:
+        worker.open()
+        assert worker.facade.supported_controls() == {"status"}
+        assert worker.control("status")["state"] == "serving"
+        for name in ROUTES - {"status"}:
+            with pytest.raises(InvalidArgument):
+                worker.control(name)
+        assert worker.events == []
+
+
+@pytest.mark.parametrize("is_loopback", [True, False])
+@pytest.mark.parametrize("given", [None, "", "wrong", TOKEN + " ", TOKEN[:-1], 5, [TOKEN], "ä"])
+def test_with_a_token_only_its_owner_changes_anything(
+    open_worker: OpenWorker, is_loopback: bool, given: object
+) -> None:
+    """Nothing happens, and neither token is in the answer."""
+    with open_worker(is_loopback=is_loopback, control_token=TOKEN) as worker:
+        worker.open()
+        assert worker.facade.supported_controls() == ROUTES
+        body = {} if given is None else {"token": given}
+        for name in ROUTES - {"status"}:
+            with pytest.raises(InvalidArgument) as refusal:
+                worker.control(name, **body)
+            assert TOKEN not in str(refusal.value)
+        assert worker.events == []
+
+
+@pytest.mark.parametrize("is_loopback", [True, False])
+def test_with_the_token_everything_works(open_worker: OpenWorker, is_loopback: bool) -> None:
+    """Drain, resume and trace obey; status needs none."""
+    recorder = build_recorder(RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={}))
+    with open_worker(is_loopback=is_loopback, control_token=TOKEN, recorder=recorder) as worker:
+        worker.open()
+        assert worker.control("drain", token=TOKEN)["state"] == "drained"
+        assert worker.control("resume", token=TOKEN)["state"] == "serving"
+        assert worker.control("trace", token=TOKEN) == {"stories": []}
+        assert worker.control("status")["state"] == "serving"
+
+
+@pytest.mark.parametrize("which", ["last", "slowest", "failed", "nobody", 1, {"a": 1}, [], None])
+def test_the_trace_route_shows_stories_without_content(open_worker: OpenWorker, which: object) -> None:
+    """Newest first, as JSON, with no prompt and no token of an answer."""
+    recorder = build_recorder(RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={}))
+    with open_worker(recorder=recorder) as worker:
+        worker.open()
+        for _ in range(3):
+            worker.generate(wire_request([31_337], max_tokens=2)).read_to_end()
+        stories = worker.control("trace", which=which)["stories"]
+        expected = {"last": [3, 2, 1], "failed": [], "nobody": [], 1: [1]}
+        if isinstance(which, str | int) and which in expected:
+            assert [story["engine_id"] for story in stories] == expected[which]
+        text = json.dumps(stories, allow_nan=False)
+        assert "31337" not in text
+        assert "1001" not in text
