@@ -6,6 +6,7 @@ lost fields in between, so we fill those that are there; the options refuse what
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from importlib import metadata
 from typing import Any
@@ -15,7 +16,8 @@ from dynamo.common.backend.worker import WorkerConfig
 from service.options.framework import FrameworkFacts
 
 OLDEST = (1, 4, 2)
-BEYOND = (1, 7, 0)
+BEYOND = (1, 7)
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class UnsupportedFramework(Exception):
@@ -28,8 +30,9 @@ def installed_version() -> str:
 
 
 def check_version(version: str) -> None:
-    """Raises UnsupportedFramework outside of [1.4.2, 1.7)."""
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    """Raises UnsupportedFramework outside of [1.4.2, 1.7). A pre-release counts as what it precedes."""
+    match = _VERSION.match(version)
+    numbers = tuple(int(part or 0) for part in match.groups()) if match else ()
     if not OLDEST <= numbers < BEYOND:
         raise UnsupportedFramework(
             f"ai-dynamo {version} is installed; this worker supports 1.4.2 up to, not including, 1.7"

@@ -1,37 +1,47 @@
 """The last resort: end the process with our own exit code just before the framework would.
 
 The framework's hard stop ends the process with a code that says nothing. A thread that needs
-neither the loop nor the interpreter's goodwill ends it one second earlier, with ours.
+neither the loop nor anybody's lock ends it one second earlier, with ours.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import queue
+import select
 import threading
+import time
 
 from service.exit_codes import ExitCode
 from service.stopping import StopSignals
 
+_STDERR = 2
+
 
 class ExitGuard:
-    """Armed by the first signal."""
+    """Armed by the first signal.
+
+    The thread waits from the beginning: starting one takes locks that the main thread may hold at the
+    moment a signal interrupts it. Of all queues only this one may be filled in a signal handler.
+    """
 
     def __init__(self, signals: StopSignals, guard_at_s: float) -> None:
         self._guard_at_s = guard_at_s
-        self._timer: threading.Timer | None = None
-        signals.listen(self._on_signal)
+        self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        signals.listen(self._asked.put)
+        threading.Thread(target=self._watch, name="exit-guard", daemon=True).start()
 
-    def _on_signal(self, count: int) -> None:
-        if count == 1:
-            self._timer = threading.Timer(self._guard_at_s, self._end)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _end(self) -> None:
-        sys.stderr.write(
+    def _watch(self) -> None:
+        self._asked.get()
+        time.sleep(self._guard_at_s)
+        _say(
             f"dynamo-actor-worker: still not stopped {self._guard_at_s:g} s after the signal; "
             f"ending now with code {ExitCode.FORCED.value}\n"
         )
-        sys.stderr.flush()
         os._exit(ExitCode.FORCED)
+
+
+def _say(text: str) -> None:
+    """Write to stderr unless that would wait: its reader may be what everybody is waiting for."""
+    if select.select([], [_STDERR], [], 0)[1]:
+        os.write(_STDERR, text.encode())

@@ -1,0 +1,99 @@
+"""The table of exit codes: how the process ends for every way of ending."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from protocols.errors import EngineStartError, StartStopped
+from service.exit_codes import ExitCode
+from service.serving import exit_code
+from service.stopping import StopSignals
+
+if TYPE_CHECKING:
+    from service.engine import ActorEngine
+
+
+@dataclass
+class Death:
+    is_dead: bool = False
+
+
+@dataclass
+class Worker:
+    """As much of a worker as the verdict looks at."""
+
+    start_failure: BaseException | None = None
+    was_started: bool = True
+    death: Death = field(default_factory=Death)
+
+
+FRAMEWORK = RuntimeError("BackendUnknown: whatever")
+BAD_MODEL = EngineStartError("model: 'nowhere' does not exist.", "Give a folder.")
+STOPPED = StartStopped("the start was interrupted")
+
+TABLE = [
+    # signals, start_failure, was_started, is_dead, failure -> code
+    (0, None, True, False, None, ExitCode.PLANNED),
+    (1, None, True, False, None, ExitCode.PLANNED),
+    (2, None, True, False, None, ExitCode.FORCED),
+    (3, None, True, False, None, ExitCode.FORCED),
+    (1, None, True, True, None, ExitCode.FORCED),
+    (1, None, True, True, FRAMEWORK, ExitCode.FORCED),
+    (2, None, True, False, FRAMEWORK, ExitCode.FORCED),
+    (1, STOPPED, True, False, FRAMEWORK, ExitCode.PLANNED),
+    (2, STOPPED, True, False, FRAMEWORK, ExitCode.FORCED),
+    (0, BAD_MODEL, True, False, FRAMEWORK, ExitCode.CONFIGURATION),
+    (1, BAD_MODEL, True, False, FRAMEWORK, ExitCode.CONFIGURATION),
+    (0, RuntimeError("out of memory"), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
+    (0, asyncio.CancelledError(), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
+    (0, None, True, False, FRAMEWORK, ExitCode.UNEXPECTED),
+    (0, None, False, False, FRAMEWORK, ExitCode.UNAVAILABLE),
+]
+
+
+@pytest.mark.parametrize(("signals", "cause", "was_started", "is_dead", "failure", "code"), TABLE)
+def test_the_exit_code_says_how_it_ended(
+    signals: int,
+    cause: BaseException | None,
+    was_started: bool,
+    is_dead: bool,
+    failure: Exception | None,
+    code: ExitCode,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One row of the table; what is not planned or forced says why on stderr, one line at least."""
+    stop = StopSignals()
+    for _ in range(signals):
+        stop.note()
+    worker: ActorEngine | Any = Worker(cause, was_started, Death(is_dead))
+    assert exit_code(worker, stop, failure) is code
+    said = capsys.readouterr().err
+    assert bool(said) is (code not in {ExitCode.PLANNED, ExitCode.FORCED})
+    assert all(line.startswith("dynamo-actor-worker: ") for line in said.splitlines())
+
+
+def test_a_start_that_failed_is_explained_in_the_engines_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not in the framework's wrapping of them."""
+    worker: Any = Worker(BAD_MODEL)
+    exit_code(worker, StopSignals(), FRAMEWORK)
+    assert "nowhere" in (said := capsys.readouterr().err)
+    assert "Give a folder." in said
+    assert "BackendUnknown" not in said
+
+
+def test_a_framework_that_cannot_start_names_discovery(capsys: pytest.CaptureFixture[str]) -> None:
+    """The likely reason is a store that is not there."""
+    worker: Any = Worker(was_started=False)
+    exit_code(worker, StopSignals(), FRAMEWORK)
+    assert "--discovery-backend" in capsys.readouterr().err
+
+
+def test_the_numbers_are_the_documented_ones() -> None:
+    """Operators' scripts and manifests compare with them."""
+    assert {code.name: code.value for code in ExitCode} == {
+        "PLANNED": 0, "UNEXPECTED": 1, "CONFIGURATION": 2, "UNAVAILABLE": 69, "FORCED": 70,
+    }  # fmt: skip
