@@ -10,7 +10,7 @@ request ended lasts until then: the durations of the hops add up to the duration
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ _HOPS = tuple(HopName)
 _SERVED = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
 
 
-class Hop(NamedTuple):
+class Hop(Struct, frozen=True, gc=False):
     """One hop; monotonic seconds."""
 
     name: HopName
@@ -72,8 +72,8 @@ def figures_of(story: RequestStory) -> Figures:
     first_s = hops[3].start_s if len(hops) > 3 else None
     submitted_s = story.submitted_s
     if submitted_s is not None:
-        _, resolved_s, until_s = hops[min(2, len(hops) - 1)]
-        submitted_s = min(max(submitted_s, resolved_s), until_s)
+        waited = hops[min(2, len(hops) - 1)]
+        submitted_s = min(max(submitted_s, waited.start_s), waited.end_s)
     return Figures(
         hops=hops,
         request_s=ended_s - arrived_s,

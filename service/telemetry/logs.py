@@ -30,8 +30,14 @@ _JSON = msgspec.json.Encoder(enc_hook=str)
 # Printable ASCII without space, quotation mark and equals sign.
 _PLAIN = re.compile(r"[!#-<>-~]+")
 _LIMITER = RepeatLimiter()
-_LEVELS = logging.getLevelNamesMapping()
-_METHODS = {"warn": "WARNING", "exception": "ERROR", "fatal": "CRITICAL"}
+# structlog's names of methods; "exception" reaches us as "error".
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
 
 
 def configure_logging(environ: Mapping[str, str]) -> None:
@@ -43,12 +49,7 @@ def get_logger(name: str) -> FilteringBoundLogger:
     """A logger whose lines carry ``name`` as their target, also for the filters of ``DYN_LOG``."""
     logger = structlog.wrap_logger(
         RecordWriter(name),
-        processors=[
-            _drop_disabled,
-            _drop_repeats,
-            structlog.processors.format_exc_info,
-            _as_record,
-        ],
+        processors=[_drop_unwanted, structlog.processors.format_exc_info, _as_record],
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
     )
     # Bound at once: the lazy proxy would bind anew for every line.
@@ -75,28 +76,20 @@ class RecordWriter:
         self._logger.handle(record)
 
     # structlog calls the method that is named like the event's level.
-    debug = info = warning = warn = error = critical = fatal = exception = write
+    debug = info = warning = error = critical = write
 
 
-def _level_of(method: str) -> int:
-    return _LEVELS[_METHODS.get(method, method.upper())]
-
-
-def _drop_disabled(writer: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    if not writer.is_enabled(_level_of(method)):
+def _drop_unwanted(writer: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """What nobody would write, and what was said a moment ago."""
+    if not writer.is_enabled(_LEVELS[method]):
         raise structlog.DropEvent
-    return event
-
-
-def _drop_repeats(_writer: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     key = event.pop("once_per", None)
-    if key is None:
-        return event
-    held = _LIMITER.admit((event["event"], key))
-    if held is None:
-        raise structlog.DropEvent
-    if held:
-        event["repeats"] = held
+    if key is not None:
+        held = _LIMITER.admit((event["event"], key))
+        if held is None:
+            raise structlog.DropEvent
+        if held:
+            event["repeats"] = held
     return event
 
 
@@ -109,20 +102,18 @@ def _as_record(
         text = _JSON.encode({"message": message, **fields}).decode()
     else:
         text = _as_text(message, fields)
-    return (_level_of(method), text, message, fields), {}
+    return (_LEVELS[method], text, message, fields), {}
 
 
 def _as_text(message: str, fields: Mapping[str, Any]) -> str:
-    words = [message, *(f"{name}={_shown(value)}" for name, value in fields.items() if name != "exception")]
+    """One line of words, each field one of them; below it the traceback, if there is one."""
+    words = [message]
+    for name, value in fields.items():
+        if isinstance(value, int | float):
+            words.append(f"{name}={value}")
+        elif name != "exception":
+            text = str(value)
+            # In quotes, with escapes, where it would not be one plain word.
+            words.append(f"{name}={text}" if _PLAIN.fullmatch(text) else f"{name}={text!r}")
     traceback = f"\n{fields['exception']}" if "exception" in fields else ""
     return " ".join(words) + traceback
-
-
-def _shown(value: object) -> str:
-    """A value on a line of text: in quotes, with escapes, where it would not be one plain word."""
-    if isinstance(value, float):
-        return f"{value:.6f}".rstrip("0").rstrip(".")
-    text = str(value)
-    if isinstance(value, int):
-        return text
-    return text if _PLAIN.fullmatch(text) else repr(text)

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from protocols.steps import EngineStep
+    from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
     from service.telemetry.spans import Spans
     from service.telemetry.trace_settings import TraceSettings
 
 _DISTRIBUTION = "dynamo-actor-worker"
+
+_Listener = tuple[str, Callable[["RequestStory", "Figures"], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,13 @@ class Recorder:
         self._log = log
         self._spans = spans
         self.stories = stories
+        self._of_probe: tuple[_Listener, ...] = (("log", log.request_ended),)
+        self._of_request: tuple[_Listener, ...] = (
+            ("metrics", metrics.request_ended),
+            ("stories", stories.request_ended),
+            *(() if spans is None else (("spans", spans.request_ended),)),
+            *self._of_probe,
+        )
         self.loop_lag = LoopLag(metrics.loop_lag.observe)
         self.count_chunk = metrics.count_chunk
 
@@ -95,12 +105,11 @@ class Recorder:
     def request_ended(self, story: RequestStory) -> None:
         """Compute the figures once and let everybody write them down."""
         figures = figures_of(story)
-        if not story.is_probe:
-            self._guard("metrics", partial(self._metrics.request_ended, story, figures))
-            self._guard("stories", partial(self.stories.request_ended, story, figures))
-            if self._spans is not None:
-                self._guard("spans", partial(self._spans.request_ended, story, figures))
-        self._guard("log", partial(self._log.request_ended, story, figures))
+        for listener, tell in self._of_probe if story.is_probe else self._of_request:
+            try:
+                tell(story, figures)
+            except Exception as exc:
+                self._failed(listener, exc)
 
     def request_rejected(self, reason: str) -> None:
         """Admission said no."""

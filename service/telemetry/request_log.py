@@ -84,10 +84,10 @@ class RequestLog:
 def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
     trace = figures.trace
     return {
-        "outcome": story.outcome.value,
-        "phase": story.phase.value,
+        "outcome": story.outcome,
+        "phase": story.phase,
         "finish_reason": story.finish_reason,
-        "cancel_reason": None if story.cancel_reason is None else story.cancel_reason.value,
+        "cancel_reason": story.cancel_reason,
         "error_kind": story.error_kind,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,
@@ -100,7 +100,6 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "engine_id": story.engine_id,
         "context_id": shown_id(story.context_id),
         "trace_id": None if trace is None else trace.trace_id,
-        "span_id": None if trace is None else trace.span_id,
     }
 
 

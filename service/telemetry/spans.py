@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanContext, Status, TraceFlags, format_span_id
 from protocols.telemetry import Outcome, WorkerState
 from service.telemetry.figures import HopName
 from service.telemetry.span_attributes import UNSET, Attributes, RequestAttributes, status_of
-from service.telemetry.traceparent import HEADER, parse_traceparent
+from service.telemetry.traceparent import HEADER, may_be_sampled, parse_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -77,7 +77,7 @@ class Spans:
         self, trace_headers: Mapping[str, str]
     ) -> tuple[tuple[tuple[str, str], ...], object]:
         """Headers for the engine, and the id of ``actor.execute``; unsampled ones go on as they came."""
-        parent = parse_traceparent(trace_headers)
+        parent = parse_traceparent(trace_headers) if may_be_sampled(trace_headers) else None
         if parent is None or not parent.is_sampled:
             return tuple(trace_headers.items()), None
         span_id = self._ids.generate_span_id()

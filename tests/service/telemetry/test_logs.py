@@ -126,7 +126,7 @@ def test_a_record_looks_like_the_standard_librarys(lines: Lines):
     ("value", "shown"),
     [
         (1.25, "1.25"),
-        (0.0, "0"),
+        (0.0, "0.0"),
         (12345.678901, "12345.678901"),
         ("", "''"),
         ("a=b", "'a=b'"),

@@ -20,7 +20,7 @@ from tests.service.telemetry.readings import changes, samples_of
 from tests.service.telemetry.tales import tale, tale_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from actors.mailbox import Mailbox
 
@@ -214,19 +214,34 @@ def test_live_gauges_are_read_when_asked():
     }
 
 
+def _bridged(registry: CollectorRegistry) -> bytes:
+    """What the framework appends to its own page."""
+    from dynamo.common.utils.prometheus import gather_with_labels
+
+    labels = {"dynamo_namespace": "dynamo", "worker_id": "1f", "model": "m", "model_name": "m"}
+    return gather_with_labels(registry, labels, prefix_filters=["dynamo_actor_"]).encode()
+
+
 @pytest.mark.skipif(not _PROMTOOL.exists(), reason="promtool is not there: make tools")
-def test_promtool_has_nothing_to_say():
-    """Names, types, units and help texts are as Prometheus wants them."""
+@pytest.mark.parametrize("as_text", [generate_latest, _bridged], ids=["own", "bridged"])
+def test_promtool_has_nothing_to_say(as_text: Callable[[CollectorRegistry], bytes]):
+    """Names, types, units and help texts are as Prometheus wants them, also behind the framework's bridge."""
     metrics = _new_metrics()
     for story in tale_of_each():
         metrics.request_ended(story, figures_of(story))
     checked = subprocess.run(
-        [_PROMTOOL, "check", "metrics"],
-        input=generate_latest(metrics.registry),
-        capture_output=True,
-        check=False,
+        [_PROMTOOL, "check", "metrics"], input=as_text(metrics.registry), capture_output=True, check=False
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def test_the_bridge_takes_every_series():
+    """None is left behind by the prefix, none is doubled, and the framework's labels come on top."""
+    metrics = _new_metrics()
+    own = [line for line in generate_latest(metrics.registry).splitlines() if not line.startswith(b"#")]
+    bridged = [line for line in _bridged(metrics.registry).splitlines() if not line.startswith(b"#")]
+    assert len(bridged) == len(set(bridged)) == len(own)
+    assert all(b'worker_id="1f"' in line for line in bridged)
 
 
 def test_every_family_is_ours_and_explained():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.telemetry.traceparent import TraceParent, parse_traceparent
+from service.telemetry.traceparent import TraceParent, may_be_sampled, parse_traceparent
 from tests.service.telemetry.tales import PARENT_ID, TRACE_ID
 
 
@@ -19,6 +19,7 @@ def test_reads_ids_and_flags(flags: str, *, is_sampled: bool):
     assert parent is not None
     assert parent == (TRACE_ID, PARENT_ID, int(flags, 16))
     assert parent.is_sampled is is_sampled
+    assert may_be_sampled({"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-{flags}"}) is is_sampled
 
 
 def test_child_keeps_trace_and_flags():
