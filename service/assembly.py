@@ -13,6 +13,7 @@ from service.models import ResolvedModel
 from service.options.settings import Settings
 from service.plan import ServingPlan
 from service.stopping import StopSignals
+from service.telemetry.logs import get_logger
 from service.telemetry.recorder import RecorderSettings, build_recorder
 
 if TYPE_CHECKING:
@@ -72,8 +73,14 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
             max_seq_len=settings.model.max_seq_len,
             kv_block_tokens=settings.model.kv_block_tokens,
             trust_remote_code=settings.model.trust_remote_code,
-        )
+        ),
+        progress=_log_stage,
     )
+
+
+def _log_stage(stage: str, fraction: float) -> None:
+    """One line a stage of loading; called in the engine's thread."""
+    get_logger("service.loading").info("model.load", stage=stage, done=f"{fraction:.0%}")
 
 
 def worker_config(settings: Settings, model: ResolvedModel, served_name: str) -> WorkerConfig:
