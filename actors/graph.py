@@ -205,7 +205,8 @@ async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncIter
     """Start the engine, then the actors; end them in the reverse order.
 
     Whatever outlives what is visible here as indentation. An actor that raises cancels the body;
-    the engine is stopped in every case, also when its start failed or was cancelled.
+    the engine is stopped in every case, also when its start failed or was cancelled, and not waited
+    for beyond `GraphSettings.engine_stop_s`.
     """
     telemetry, engine = around.telemetry, around.engine
     telemetry.state_changed(WorkerState.LOADING)
@@ -227,7 +228,7 @@ async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncIter
             graph.close()
     finally:
         telemetry.state_changed(WorkerState.STOPPING)
-        with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(settings.engine_stop_s, shield=True):
             await engine.stop()
 
 

@@ -7,7 +7,7 @@ cost a tenth of it on a burst. So we try first and wait only when there is somet
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -36,12 +36,26 @@ async def send(lane: MemoryObjectSendStream[T], message: T) -> None:
         await lane.send(message)
 
 
-async def receive_all(lane: MemoryObjectReceiveStream[T]) -> AsyncIterator[T]:
-    """Messages until the writer closes its end; those that wait are taken without another turn."""
-    async for message in lane:
-        yield message
+class _Received(Generic[T]):
+    """Not a generator: a loop that is left by an exception would leave one suspended behind."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: MemoryObjectReceiveStream[T]) -> None:
+        self._lane = lane
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
         try:
-            while True:
-                yield lane.receive_nowait()
-        except (anyio.WouldBlock, anyio.EndOfStream):
-            continue
+            return self._lane.receive_nowait()
+        except anyio.WouldBlock:
+            return await self._lane.__anext__()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+def receive_all(lane: MemoryObjectReceiveStream[T]) -> AsyncIterator[T]:
+    """Messages until the writer closes its end; those that wait are taken without another turn."""
+    return _Received(lane)

@@ -17,6 +17,7 @@ class GraphSettings:
     deadline_s: every request's time budget from its arrival; None means none.
     stall_timeout_s: how long tokens may wait for their reader.
     hang_timeout_s: how long an engine with something to do may go without a step.
+    engine_stop_s: how long the way out waits for the engine; the process then ends with what is left of it.
     default_seed: seed of requests that bring none; None draws a fresh one for each.
     """
 
@@ -28,4 +29,6 @@ class GraphSettings:
     deadline_s: float | None = None
     stall_timeout_s: float = 30.0
     hang_timeout_s: float = 30.0
+    # The framework leaves 15 s after the drain; 2 of them are kept for its own way out, some for the readers.
+    engine_stop_s: float = 10.0
     default_seed: int | None = None

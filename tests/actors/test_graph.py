@@ -1,12 +1,463 @@
+"""Promises of the whole graph, on a fake clock: requests from outside, an engine inside, books at the end."""
+
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
 import pytest
-from tests.doubles.engines import SteppingEngine
+
+from actors.mailbox import STEP_LANE
+from protocols.engine import EngineCapabilities
+from protocols.errors import (
+    DeadlineExceeded,
+    EngineShutdown,
+    GenerationFailed,
+    InvalidRequest,
+    Overloaded,
+    ReaderStalled,
+)
+from protocols.steps import Delta, EngineId, FinishReason
+from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase
+from tests.doubles.callers import FakeCaller
+from tests.doubles.engines import (
+    EndsWithoutReason,
+    IgnoresAbort,
+    MalformedTokens,
+    NeverFirstToken,
+    RaisesOnSubmit,
+    RepeatsLast,
+    ScriptedEngine,
+    SpeaksAfterLast,
+    SteppingEngine,
+    UnknownId,
+)
+
+if TYPE_CHECKING:
+    from tests.conftest import OpenWorld
+
 pytestmark = pytest.mark.anyio
 
-async def test_smoke(open_world):
-    """x"""
-    async with open_world(SteppingEngine()) as world:
-        visit = world.ask(max_tokens=5)
-        answer = await visit.answer()
-        assert answer.tokens == [1000,1001,1002,1003,1004]
-        assert answer.finish_reasons == ["length"]
+WITHOUT_PAUSE = EngineCapabilities(can_pause=False, max_n=8)
+
+
+class TestAnswers:
+    async def test_a_request_gets_its_tokens_reason_and_usage(self, open_world: OpenWorld) -> None:
+        """The way of a request, from the door to the last chunk."""
+        async with open_world(SteppingEngine()) as world:
+            answer = await world.ask(max_tokens=5).answer()
+            assert answer.tokens == [1000, 1001, 1002, 1003, 1004]
+            assert answer.finish_reasons == ["length"]
+            assert answer.chunks[-1]["completion_usage"]["total_tokens"] == 9
+            assert world.outcomes() == {Outcome.COMPLETED: 1}
+
+    async def test_tokens_that_come_with_the_finish_are_delivered(self, open_world: OpenWorld) -> None:
+        """A whole interval of them is no less than one (S10)."""
+        async with open_world() as world:
+            visit = await world.ask_settled(max_tokens=5)
+            world.engine.say(visit.id, 5, 6, 7)
+            world.engine.emit(Delta(visit.id, []))
+            world.engine.finish(visit.id, FinishReason.LENGTH, [8, 9])
+            answer = await visit.answer()
+            assert answer.tokens == [5, 6, 7, 8, 9]
+            assert answer.finish_reasons == ["length"]
+            assert answer.chunks[-1]["completion_usage"]["completion_tokens"] == 5
+
+    async def test_an_answer_that_is_over_with_its_first_delta(self, open_world: OpenWorld) -> None:
+        """One chunk has everything (S10)."""
+        async with open_world() as world:
+            visit = await world.ask_settled(max_tokens=1)
+            world.engine.finish(visit.id, FinishReason.LENGTH, [5])
+            answer = await visit.answer()
+            assert [chunk["token_ids"] for chunk in answer.chunks] == [[5]]
+            assert answer.finish_reasons == ["length"]
+
+    async def test_an_end_without_anything_is_a_typed_error(self, open_world: OpenWorld) -> None:
+        """Never a stream that just stops (S10)."""
+        async with open_world() as world:
+            visit = await world.ask_settled()
+            world.engine.emit(Delta(visit.id, [], is_last=True))
+            answer = await visit.answer()
+            assert answer.chunks == []
+            assert isinstance(answer.error, GenerationFailed)
+
+    async def test_two_choices_have_their_own_tokens_and_one_end(self, open_world: OpenWorld) -> None:
+        """Usage sums both; the reason on the wire is the last one's (S11)."""
+        async with open_world() as world:
+            visit = await world.ask_settled(n=2, max_tokens=6, temperature=None)
+            world.engine.emit(Delta(visit.id, [1], 1), Delta(visit.id, [11], 0))
+            world.engine.emit(Delta(visit.id, [12, 13], 0), Delta(visit.id, [2], 1, FinishReason.STOP))
+            world.engine.say(visit.id, 14, 15)
+            world.engine.finish(visit.id, FinishReason.LENGTH, [16])
+            answer = await visit.answer()
+            assert (answer.tokens_of(0), answer.tokens_of(1)) == ([11, 12, 13, 14, 15, 16], [1, 2])
+            assert answer.finish_reasons == ["length"]
+            assert answer.chunks[-1]["completion_usage"]["completion_tokens"] == 8
+
+    async def test_a_wrong_request_never_reaches_the_engine(self, open_world: OpenWorld) -> None:
+        """Refused by name at once; the next one is served (S05)."""
+        async with open_world(SteppingEngine()) as world:
+            for options in ({"prompt": [7] * 5000}, {"top_p": 1.5}, {"unknown_option": 1, "prompt": "x"}):
+                answer = await world.ask(**options).answer()
+                assert isinstance(answer.error, InvalidRequest)
+            assert world.engine.calls == []
+            assert (await world.ask(max_tokens=1).answer()).finish_reasons == ["length"]
+            assert world.listener.rejections == {"invalid_request": 3}
+
+    async def test_one_line_of_story_has_every_time_in_order(self, open_world: OpenWorld) -> None:
+        """Arrived, admitted, resolved, submitted, first token, ended."""
+        async with open_world(SteppingEngine()) as world:
+            visit = world.ask(max_tokens=3)
+            await visit.answer()
+            story = world.listener.stories[visit.id]
+            times = [story.arrived_s, story.admitted_s, story.resolved_s, story.submitted_s, story.first_token_s]
+            assert None not in times
+            assert [*times, story.ended_s] == sorted([*times, story.ended_s])  # type: ignore[type-var]
+            assert (story.prompt_tokens, story.completion_tokens, story.finish_reason) == (4, 3, "length")
+
+
+class TestAdmission:
+    async def test_what_fits_is_served_and_the_rest_refused_at_once(self, open_world: OpenWorld) -> None:
+        """2 running, 1 waiting, 5 at once: 3 served in order, 2 refused with a retry hint (S15)."""
+        async with open_world(SteppingEngine(max_num_seqs=2), max_live=3) as world:
+            visits = [world.ask(max_tokens=4) for _ in range(5)]
+            await world.settle()
+            refused = [visit for visit in visits if visit.ticket.is_ended]
+            assert refused == visits[3:]
+            for visit in refused:
+                error = (await visit.answer()).error
+                assert isinstance(error, Overloaded)
+                assert error.retry_after_s > 0
+            for visit in visits[:3]:
+                assert (await visit.answer()).finish_reasons == ["length"]
+            assert world.engine.ids_of("submit") == [visit.id for visit in visits[:3]]
+            assert world.listener.rejections == {"max_live": 2}
+
+    async def test_a_place_freed_by_a_cancel_is_used_again(self, open_world: OpenWorld) -> None:
+        """At once, for the place; with the engine's confirmation, for the slot (S15)."""
+        async with open_world(NeverFirstToken(max_num_seqs=1), max_live=2) as world:
+            running, waiting = await world.ask_settled(), await world.ask_settled()
+            assert (await world.ask_settled()).ticket.outcome is Outcome.REFUSED
+            await running.leave()
+            await world.settle()
+            assert waiting.ticket.phase is Phase.PREFILL
+            assert (await world.ask_settled()).ticket.phase is Phase.WAITING
+
+    async def test_a_probe_is_served_by_a_full_worker(self, open_world: OpenWorld) -> None:
+        """From its own place; it takes nobody else's."""
+        async with open_world(SteppingEngine(), max_live=1) as world:
+            await world.ask_settled(max_tokens=50)
+            probe = world.ask(max_tokens=1, _HEALTH_CHECK=True)
+            assert (await probe.answer()).finish_reasons == ["length"]
+            assert world.listener.stories[probe.id].is_probe
+
+    async def test_more_in_one_turn_than_the_intakes_lane_holds(self, open_world: OpenWorld) -> None:
+        """Refused by the facade's side, typed and counted, nothing queued without bound."""
+        async with open_world(SteppingEngine(), max_live=1) as world:
+            visits = [world.ask(max_tokens=1) for _ in range(200)]
+            await visits[0].answer()
+            await world.settle()
+            assert world.outcomes() == {Outcome.COMPLETED: 1, Outcome.REFUSED: 199}
+            assert set(world.listener.rejections) == {"max_live", "intake_full"}
+            for visit in visits[1:]:
+                assert isinstance((await visit.answer()).error, Overloaded)
+
+    async def test_an_engine_that_cannot_pause_has_its_output_reserved(self, open_world: OpenWorld) -> None:
+        """Given back by the end of the request."""
+        engine = ScriptedEngine(capabilities=WITHOUT_PAUSE)
+        async with open_world(engine, outbox_total_tokens=100) as world:
+            first = await world.ask_settled(max_tokens=60)
+            assert world.graph.ledger.reserved_tokens == 60
+            refused = await world.ask_settled(max_tokens=41)
+            assert isinstance((await refused.answer()).error, Overloaded)
+            await first.leave()
+            await world.settle()
+            assert (await world.ask_settled(max_tokens=100)).ticket.phase is Phase.PREFILL
+
+
+class TestCancel:
+    async def test_a_client_that_leaves_frees_its_slot(self, open_world: OpenWorld) -> None:
+        """One abort, exact usage, outcome cancelled; the same request again is served (S01)."""
+        async with open_world(SteppingEngine(max_num_seqs=1, step_s=0.01)) as world:
+            visit = world.ask(prompt=[1, 15, 27, 33], max_tokens=2000, ignore_eos=True)
+            for _ in range(5):
+                await visit.reader.read()
+            taken = len(visit.reader.tokens)
+            await visit.leave()
+            again = world.ask(prompt=[1, 15, 27, 33], max_tokens=3)
+            start_s = anyio.current_time()
+            assert (await again.answer()).finish_reasons == ["length"]
+            assert anyio.current_time() - start_s < 1.0
+            await visit.answer()
+            assert world.engine.ids_of("abort") == [visit.id]
+            assert visit.reader.finish_reasons == ["cancelled"]
+            assert visit.reader.chunks[-1]["completion_usage"]["completion_tokens"] == taken
+            assert world.listener.stories[visit.id].completion_tokens == taken
+            assert world.outcomes() == {Outcome.CANCELLED: 1, Outcome.COMPLETED: 1}
+            assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.CONFIRMED: 1}
+
+    async def test_cancelled_before_it_began(self, open_world: OpenWorld) -> None:
+        """The engine is never called (S02 a)."""
+        async with open_world(SteppingEngine()) as world:
+            caller = FakeCaller()
+            caller.leave()
+            answer = await world.ask(caller=caller).answer()
+            assert answer.finish_reasons == ["cancelled"]
+            assert world.engine.calls == []
+
+    async def test_cancelled_after_its_last_chunk(self, open_world: OpenWorld) -> None:
+        """No abort, nothing counted (S02 b)."""
+        async with open_world(SteppingEngine()) as world:
+            visit = world.ask(max_tokens=2)
+            await visit.answer()
+            await visit.leave()
+            world.graph.reader_gone(visit.ticket)
+            await world.settle()
+            assert world.engine.ids_of("abort") == []
+            assert world.listener.aborts == {}
+            assert world.listener.cancellations == {}
+            assert world.outcomes() == {Outcome.COMPLETED: 1}
+
+    async def test_cancelled_twice(self, open_world: OpenWorld) -> None:
+        """One abort, one outcome (S02 c)."""
+        async with open_world(NeverFirstToken()) as world:
+            visit = await world.ask_settled()
+            await visit.leave()
+            await visit.leave()
+            world.graph.reader_gone(visit.ticket)
+            await world.settle()
+            assert world.engine.ids_of("abort") == [visit.id]
+            assert world.listener.cancellations == {(CancelReason.CLIENT, Phase.PREFILL): 1}
+
+    async def test_two_requests_with_one_context_id(self, open_world: OpenWorld) -> None:
+        """Both run with their own tokens; the one that leaves takes nobody with it (S02 d)."""
+        async with open_world(SteppingEngine()) as world:
+            stays = world.ask(caller=FakeCaller("same"), max_tokens=4)
+            leaves = world.ask(caller=FakeCaller("same"), max_tokens=4)
+            await leaves.reader.read()
+            await leaves.leave()
+            assert (await stays.answer()).tokens == [1000, 1001, 1002, 1003]
+            await leaves.answer()
+            assert world.outcomes() == {Outcome.COMPLETED: 1, Outcome.CANCELLED: 1}
+            assert world.engine.ids_of("abort") == [leaves.id]
+
+    @pytest.mark.parametrize("phase", [Phase.RESOLVING, Phase.WAITING, Phase.PREFILL, Phase.DECODE])
+    async def test_a_disconnect_in_every_phase(self, open_world: OpenWorld, phase: Phase) -> None:
+        """The written rule of the phase, and everything free at the end."""
+        engine = ScriptedEngine(max_num_seqs=1)
+        async with open_world(engine) as world:
+            blocker = await world.ask_settled() if phase is Phase.WAITING else None
+            visit = world.ask()
+            if phase is not Phase.RESOLVING:
+                await world.settle()
+            if phase is Phase.DECODE:
+                engine.say(visit.id, 5)
+                await visit.reader.read()
+            await visit.leave()
+            await world.settle()
+            assert visit.ticket.outcome is Outcome.CANCELLED
+            assert (visit.id in engine.ids_of("abort")) == (phase in {Phase.PREFILL, Phase.DECODE})
+            assert (visit.id in engine.submitted) == (phase in {Phase.PREFILL, Phase.DECODE})
+            if blocker is not None:
+                engine.finish(blocker.id)
+                await world.settle()
+            assert world.graph.executor.is_idle
+
+    async def test_a_frontend_that_met_a_stop_string(self, open_world: OpenWorld) -> None:
+        """Aborts just as a leaving client does; the books know the difference."""
+        async with open_world(SteppingEngine()) as world:
+            visit = world.ask(max_tokens=50, stop=["\n"])
+            await visit.reader.read()
+            await visit.leave()
+            await visit.answer()
+            assert world.outcomes() == {Outcome.STOPPED_BY_FRONTEND: 1}
+
+    async def test_a_burst_of_aborts_fills_no_lane(self, open_world: OpenWorld) -> None:
+        """Every request leaves in one turn, each told about several times, among many strangers."""
+        async with open_world(NeverFirstToken(max_num_seqs=64), max_live=64) as world:
+            visits = [await world.ask_settled() for _ in range(64)]
+            async with anyio.create_task_group() as tasks:
+                for number in range(2000):
+                    tasks.start_soon(world.graph.cancel_context, f"stranger {number}")
+                for visit in visits * 3:
+                    tasks.start_soon(visit.leave)
+                for visit in visits * 2:
+                    world.graph.reader_gone(visit.ticket)
+            await world.settle()
+            assert world.outcomes() == {Outcome.CANCELLED: 64}
+            assert sorted(world.engine.ids_of("abort")) == [visit.id for visit in visits]
+
+    async def test_a_burst_of_requests_that_leave_before_they_are_looked_at(self, open_world: OpenWorld) -> None:
+        """As many as the intake's lane holds, all gone in the turn in which they came."""
+        async with open_world(SteppingEngine(), max_live=1) as world:
+            visits = [world.ask() for _ in range(65)]
+            async with anyio.create_task_group() as tasks:
+                for visit in visits * 3:
+                    tasks.start_soon(visit.leave)
+                for visit in visits * 2:
+                    world.graph.reader_gone(visit.ticket)
+            await world.settle()
+            assert sum(world.outcomes().values()) == 65
+            assert world.outcomes().keys() <= {Outcome.CANCELLED, Outcome.REFUSED}
+
+
+class TestSlowReaders:
+    async def test_a_reader_that_is_behind_is_held_alone(self, open_world: OpenWorld) -> None:
+        """Paused at the bound, resumed at half; its neighbour never notices; nothing is lost."""
+        async with open_world(SteppingEngine(step_s=0.01), outbox_tokens=8, chunk_tokens=1) as world:
+            slow, quick = world.ask(max_tokens=100), world.ask(max_tokens=100)
+            start_s = anyio.current_time()
+            assert len((await quick.answer()).tokens) == 100
+            assert anyio.current_time() - start_s == pytest.approx(1.0)
+            assert world.engine.ids_of("pause") == [slow.id]
+            assert slow.ticket.outbox.waiting_tokens <= 8 + STEP_LANE
+            for _ in range(4):
+                await slow.reader.read()
+            await world.settle()
+            assert world.engine.ids_of("resume") == [slow.id]
+            assert (await slow.answer()).tokens == list(range(1000, 1100))
+
+    async def test_a_reader_that_stalls_is_ended_and_aborted(self, open_world: OpenWorld) -> None:
+        """After the time-out, with its own reason; what lies there is still its own."""
+        async with open_world(SteppingEngine(), outbox_tokens=8, stall_timeout_s=5.0) as world:
+            visit = world.ask(max_tokens=100)
+            await anyio.sleep(5.2)
+            assert visit.ticket.outcome is Outcome.STALLED
+            assert world.engine.ids_of("abort") == [visit.id]
+            answer = await visit.answer()
+            assert isinstance(answer.error, ReaderStalled)
+            assert answer.tokens == list(range(1000, 1000 + len(answer.tokens)))
+
+    async def test_an_engine_that_cannot_pause_fills_what_was_reserved(self, open_world: OpenWorld) -> None:
+        """And is never asked to; the answer waits whole for its reader."""
+        engine = ScriptedEngine(capabilities=WITHOUT_PAUSE)
+        async with open_world(engine, outbox_tokens=8) as world:
+            visit = await world.ask_settled(max_tokens=50)
+            for token in range(50):
+                engine.say(visit.id, token)
+            engine.emit(Delta(visit.id, [], finish_reason=FinishReason.LENGTH, is_last=True))
+            await world.settle()
+            assert (await visit.answer()).tokens == list(range(50))
+            assert engine.ids_of("pause") == []
+
+
+class TestDeadlines:
+    @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.PREFILL, Phase.DECODE])
+    async def test_a_deadline_ends_it_wherever_it_is(self, open_world: OpenWorld, phase: Phase) -> None:
+        """Within a sweep of the instant, with the budget in the error, the engine aborted if it has it."""
+        engine = SteppingEngine(max_num_seqs=1) if phase is Phase.DECODE else NeverFirstToken(max_num_seqs=1)
+        async with open_world(engine) as world:
+            if phase is Phase.WAITING:
+                await world.ask_settled()
+            start_s = anyio.current_time()
+            visit = world.ask(caller=FakeCaller(metadata={"deadline-ms": "1500"}), max_tokens=1000)
+            answer = await visit.answer()
+            assert isinstance(answer.error, DeadlineExceeded)
+            assert 1.5 <= anyio.current_time() - start_s <= 1.61
+            await world.settle()
+            assert world.listener.cancellations == {(CancelReason.DEADLINE, phase): 1}
+            assert (visit.id in engine.ids_of("abort")) == (phase is not Phase.WAITING)
+
+
+class TestHostileEngines:
+    async def test_one_that_does_not_take_a_request(self, open_world: OpenWorld) -> None:
+        """That request fails, the next one is served."""
+        async with open_world(RaisesOnSubmit(only=[1])) as world:
+            bad, good = world.ask(max_tokens=2), world.ask(max_tokens=2)
+            assert isinstance((await bad.answer()).error, GenerationFailed)
+            assert (await good.answer()).finish_reasons == ["length"]
+
+    async def test_one_that_ends_without_a_reason(self, open_world: OpenWorld) -> None:
+        """A typed error in place of silence."""
+        async with open_world(EndsWithoutReason()) as world:
+            assert isinstance((await world.ask().answer()).error, GenerationFailed)
+
+    @pytest.mark.parametrize(
+        "bad", [MalformedTokens.NEGATIVE, MalformedTokens.BEYOND_VOCABULARY, MalformedTokens.WRONG_TYPE, None, 1.5]
+    )
+    async def test_one_that_says_what_is_no_token(self, open_world: OpenWorld, bad: Any) -> None:
+        """Its good tokens are delivered, it is aborted once, its neighbours live."""
+        async with open_world(MalformedTokens(bad)) as world:
+            visit = world.ask(max_tokens=8)
+            answer = await visit.answer()
+            assert answer.tokens == [1000]
+            assert isinstance(answer.error, GenerationFailed)
+            assert world.engine.ids_of("abort") == [visit.id]
+
+    @pytest.mark.parametrize("engine", [RepeatsLast, SpeaksAfterLast, UnknownId])
+    async def test_one_that_talks_too_much(self, open_world: OpenWorld, engine: type[SteppingEngine]) -> None:
+        """Nobody is owed what comes after the end, or for a stranger."""
+        async with open_world(engine()) as world:
+            visits = [world.ask(max_tokens=3) for _ in range(3)]
+            for visit in visits:
+                assert (await visit.answer()).tokens == [1000, 1001, 1002]
+            assert world.outcomes() == {Outcome.COMPLETED: 3}
+
+    async def test_one_that_ignores_an_abort(self, open_world: OpenWorld) -> None:
+        """The client is gone at once; the slot stays taken until the engine lets go of it."""
+        async with open_world(IgnoresAbort(max_num_seqs=1, step_s=1.0)) as world:
+            visit = world.ask(max_tokens=5)
+            await visit.reader.read()
+            await visit.leave()
+            await visit.answer()
+            waiting = await world.ask_settled(max_tokens=1)
+            assert waiting.ticket.phase is Phase.WAITING
+            assert (await waiting.answer()).finish_reasons == ["length"]
+            assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.CONFIRMED: 1}
+
+    async def test_one_that_fails_a_request(self, open_world: OpenWorld) -> None:
+        """Only that one, with its tokens and the engine's text."""
+        async with open_world() as world:
+            bad, good = await world.ask_settled(), await world.ask_settled()
+            world.engine.say(bad.id, 5)
+            world.engine.fail(bad.id, "out of memory for this request")
+            world.engine.finish(good.id, FinishReason.EOS, [6])
+            answer = await bad.answer()
+            assert (answer.tokens, str(answer.error)) == ([5], "out of memory for this request")
+            assert (await good.answer()).finish_reasons == ["eos"]
+
+    async def test_one_that_makes_many_steps_at_once(self, open_world: OpenWorld) -> None:
+        """The step lane makes it wait; not one is lost or told twice."""
+        async with open_world() as world:
+            visit = await world.ask_settled(max_tokens=2000)
+            for token in range(1000):
+                world.engine.say(visit.id, token)
+            world.engine.finish(visit.id, FinishReason.EOS)
+            assert (await visit.answer()).tokens == list(range(1000))
+
+    async def test_nobody_is_told_of_a_stranger(self, open_world: OpenWorld) -> None:
+        """Deltas for ids that were never given out end nothing."""
+        async with open_world() as world:
+            visit = await world.ask_settled()
+            world.engine.emit(Delta(EngineId(2**40), [5], is_last=True))
+            await world.settle()
+            assert not visit.ticket.is_ended
+
+
+class TestLanes:
+    async def test_every_lane_is_listed_with_its_bound(self, open_world: OpenWorld) -> None:
+        """For the gauges: names, depths and capacities, none endless."""
+        async with open_world() as world:
+            boxes = world.graph.mailboxes()
+            assert [box.actor for box in boxes] == [
+                "intake", "resolver", "executor", "streamer", "monitor", "executor_control",
+            ]  # fmt: skip
+            assert all(0 < box.capacity < 10_000 for box in boxes)
+            assert all(box.waiting == 0 for box in boxes)
+
+    async def test_the_graph_says_what_its_engine_is(self, open_world: OpenWorld) -> None:
+        """As the engine said it at its start."""
+        async with open_world() as world:
+            assert world.graph.info is world.engine.info
+
+
+class TestEarlyErrorsAreTyped:
+    async def test_a_request_after_the_end_of_the_graph(self, open_world: OpenWorld) -> None:
+        """Refused in the word that moves it, never an exception of the channel."""
+        async with open_world() as world:
+            graph = world.graph
+        visit = world.ask()
+        assert isinstance((await visit.answer()).error, EngineShutdown)
+        await graph.cancel_context(visit.caller.context_id)
+        graph.reader_gone(visit.ticket)
+        assert world.outcomes() == {Outcome.REFUSED: 1}

@@ -16,7 +16,7 @@ from tests.doubles.engines import ScriptedEngine
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from actors.ticket import Ticket
     from protocols.steps import EngineId
@@ -54,6 +54,8 @@ class World:
         self.settings = settings
         self.listener = RecordingTelemetry()
         self.crashes: list[BaseException] = []
+        # What the graph calls when it breaks; a test may put its own here.
+        self.on_crash: Callable[[BaseException], None] = self.crashes.append
         self.visits: list[Visit] = []
         self.graph: Graph
 
@@ -122,7 +124,7 @@ async def open_world(engine: ScriptedEngine | None = None, **settings: Any) -> A
         engine=world.engine,
         telemetry=world.listener,
         clock=anyio.current_time,
-        on_crash=world.crashes.append,
+        on_crash=lambda exc: world.on_crash(exc),
     )
     async with open_graph(world.settings, around) as graph:
         world.graph = graph
