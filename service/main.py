@@ -24,6 +24,9 @@ def entry_point() -> NoReturn:
         code = run(sys.argv[1:], signals)
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else ExitCode.UNEXPECTED
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `--help | head -1`: not worth a traceback.
+        code = ExitCode.UNEXPECTED
     except BaseException as exc:
         _print_crash(exc)
         code = ExitCode.UNEXPECTED
