@@ -40,7 +40,9 @@ def build_worker(
         control_token=None if token is None else token.reveal(),
         is_loopback=settings.runtime.system_host in _LOOPBACK,
     )
-    recorder = build_recorder(RecorderSettings(engine=engine.name, framework_version=installed_version()))
+    recorder = build_recorder(
+        RecorderSettings(engine=engine.name, framework_version=installed_version(), model=served_name)
+    )
     return ActorEngine(plan, engine, recorder, signals)
 
 

@@ -200,7 +200,8 @@ class ActorEngine(LLMEngine):
         self._supervisor = None
         if self._loop_lag is not None:
             self._loop_lag.cancel()
-        self._recorder.shutdown()
+        # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
+        await asyncio.to_thread(self._recorder.shutdown)
 
     async def health_check_payload(self) -> dict[str, Any] | None:
         """One greedy token after the model's first token id: real work, counted nowhere."""
