@@ -113,5 +113,8 @@ def set_up(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    with only_one_setup(REPOSITORY):
-        set_up(REPOSITORY)
+    try:
+        with only_one_setup(REPOSITORY):
+            set_up(REPOSITORY)
+    except KeyboardInterrupt:
+        raise SystemExit("setup: interrupted; make setup starts it again") from None
