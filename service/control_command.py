@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from protocols.errors import shorten
 from service.exit_codes import ExitCode
 from service.telemetry.waterfall import render_waterfall
 
@@ -33,7 +34,12 @@ def control_command(command: str, argv: Sequence[str]) -> int:
         return ExitCode.CONFIGURATION
     body = _body(command, words, os.environ)
     try:
-        answer = _post(url, command, body, _patience_s(command, words))
+        address = _address(url)
+    except ValueError as exc:
+        sys.stderr.write(f"dynamo-actor-worker: {url}: http://HOST:PORT is expected ({exc})\n")
+        return ExitCode.CONFIGURATION
+    try:
+        answer = _post(address, command, body, _patience_s(command, words))
     except OSError as exc:
         sys.stderr.write(f"dynamo-actor-worker: no worker answers at {url}: {exc}\n")
         return ExitCode.UNAVAILABLE
@@ -86,9 +92,18 @@ def _patience_s(command: str, words: argparse.Namespace) -> float:
     return _ANSWER_S + (_LONGEST_DRAIN_S if words.timeout is None else words.timeout)
 
 
-def _post(url: str, command: str, body: dict[str, Any], patience_s: float) -> dict[str, Any]:
+def _address(url: str) -> tuple[str, int]:
+    """Host and port. Raises ValueError where there is no such thing."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
-    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=patience_s)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError("not an http address")
+    return parts.hostname, parts.port or http.client.HTTP_PORT
+
+
+def _post(
+    address: tuple[str, int], command: str, body: dict[str, Any], patience_s: float
+) -> dict[str, Any]:
+    connection = http.client.HTTPConnection(*address, timeout=patience_s)
     try:
         connection.request(
             "POST", f"/engine/control/{command}", json.dumps(body), {"Content-Type": "application/json"}
@@ -96,12 +111,22 @@ def _post(url: str, command: str, body: dict[str, Any], patience_s: float) -> di
         response = connection.getresponse()
         text = response.read().decode(errors="replace")
     except http.client.HTTPException as exc:
-        raise ControlFailed(f"{url} does not speak HTTP: {exc!r}") from exc
+        raise ControlFailed(f"what answers does not speak HTTP: {exc!r}") from exc
     finally:
         connection.close()
     if response.status != http.HTTPStatus.OK:
         raise ControlFailed(f"the worker refused (HTTP {response.status}): {text}")
-    answer: dict[str, Any] = json.loads(text)
+    return _understood(text)
+
+
+def _understood(text: str) -> dict[str, Any]:
+    """Every answer of a worker of ours has a state or stories."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not {"state", "stories"} & answer.keys():
+        raise ControlFailed(f"what answers is no worker of ours: {shorten(text)}")
     return answer
 
 
