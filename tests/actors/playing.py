@@ -1,0 +1,377 @@
+"""Acts a story out on the whole graph and checks, after every move, what is promised at all times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+from actors.drain import DrainLadder
+from protocols.engine import EngineCapabilities
+from protocols.errors import EngineDead, EngineShutdown, Overloaded
+from protocols.steps import Delta, EngineId, FinishReason
+from protocols.telemetry import Outcome, WorkerState
+from tests.actors.stories import (
+    STEP_TOKENS,
+    Action,
+    Ask,
+    Die,
+    Drain,
+    EndChoice,
+    Exit,
+    Fail,
+    Finish,
+    Flaw,
+    Kind,
+    Leave,
+    Read,
+    RefuseNext,
+    Resume,
+    Say,
+    SayAll,
+    Sleepy,
+    Spoil,
+    Story,
+    Stranger,
+    Wait,
+)
+from tests.actors.world import Visit, World, open_world
+from tests.doubles.callers import FakeCaller
+from tests.doubles.engines import VOCAB_SIZE, ScriptedEngine
+from tests.doubles.scheduling import run_seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STALL_S = 20.0
+BOUND_TOKENS = 8
+OPTIONS: dict[Kind, dict[str, Any]] = {
+    Kind.PLAIN: {},
+    Kind.WIDE: {"n": 2},
+    Kind.STOPS: {"stop": ["\n"]},
+    Kind.DEADLINE: {},
+    Kind.PROBE: {"_HEALTH_CHECK": True},
+    Kind.INVALID: {"top_p": 7.0},
+    Kind.MALFORMED: {"token_ids": "no list"},
+}
+
+
+class StoryEngine(ScriptedEngine):
+    """Obeys its contract, but for what a story tells it to spoil; remembers all it has truly said."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(
+            story.max_num_seqs,
+            capabilities=EngineCapabilities(can_pause=story.can_pause, max_n=2),
+            is_confirming=story.is_confirming,
+        )
+        self.refuses_next = False
+        self.said: dict[EngineId, list[tuple[int, int]]] = {}
+        self.ended: dict[EngineId, set[int]] = {}
+
+    def submit(self, engine_id: EngineId, spec: Any) -> None:
+        if self.refuses_next:
+            self.refuses_next = False
+            self.calls.append(("submit", engine_id))
+            raise ValueError("not this one")
+        super().submit(engine_id, spec)
+        self.said[engine_id] = []
+        self.ended[engine_id] = set()
+
+    def tokens(self, engine_id: EngineId, index: int, count: int) -> list[int]:
+        """So many new tokens of one choice, as far as it may go on; noted as said."""
+        said = self.said[engine_id]
+        room = self.live[engine_id].stop.max_tokens - sum(1 for choice, _ in said if choice == index)
+        if engine_id in self.paused or index in self.ended[engine_id]:
+            room = 0
+        token_ids = [(len(said) + number) % VOCAB_SIZE for number in range(min(count, room))]
+        said += [(index, token) for token in token_ids]
+        return token_ids
+
+    def last_deltas(self, engine_id: EngineId, count: int) -> list[Delta]:
+        """The end of every choice that is still open; the very last one ends the request."""
+        n = self.live[engine_id].n
+        still_open = [index for index in range(n) if index not in self.ended[engine_id]] or [n - 1]
+        return [
+            Delta(
+                engine_id,
+                self.tokens(engine_id, index, count if index == still_open[0] else 0),
+                index,
+                FinishReason.LENGTH,
+                index == still_open[-1],
+            )
+            for index in still_open
+        ]
+
+
+class Player:
+    """One story on one graph. `play` raises where a promise is broken."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.engine = StoryEngine(story)
+        self.world: World
+        self.kinds: dict[EngineId, Kind] = {}
+        self.left: set[EngineId] = set()
+        self.spoiled: set[EngineId] = set()
+        self.finished: set[EngineId] = set()
+        self.pulling: set[EngineId] = set()
+        self.drain_ends_s: float | None = None
+        self.was_drained = False
+        self.is_dead = False
+
+    def play(self) -> None:
+        """Start to end, in the task order of the story's seed."""
+        run_seeded(self._play, seed=self.story.seed)
+
+    async def _play(self) -> None:
+        story = self.story
+        bounds = {"outbox_tokens": BOUND_TOKENS, "chunk_tokens": 4, "outbox_total_tokens": 120}
+        try:
+            async with (
+                open_world(
+                    self.engine, max_live=story.max_live, stall_timeout_s=STALL_S, hang_timeout_s=1e9, **bounds
+                ) as self.world,
+                anyio.create_task_group() as self.readers,
+            ):
+                for move in story.moves:
+                    await self._act(move.action)
+                    await self._turn(move.turns)
+                    self._check(is_settled=move.turns is None)
+                await self._come_to_rest()
+                self.readers.cancel_scope.cancel()
+        except* EngineDead:
+            assert self.is_dead
+        self.world.check_closed()
+        for visit in self.world.visits:
+            await visit.answer()
+            assert visit.reader.terminals == 1
+        self._check(is_settled=False)
+
+    async def _turn(self, turns: int | None) -> None:
+        if turns is None:
+            await self.world.settle()
+        for _ in range(turns or 0):
+            await anyio.lowlevel.checkpoint()
+
+    async def _come_to_rest(self) -> None:
+        """The engine ends what it has, everybody reads to the end, and nothing is left anywhere."""
+        await self.world.settle()
+        while self.engine.live:
+            for engine_id in tuple(self.engine.live):
+                self._finish(engine_id, 0)
+            await self.world.settle()
+        for visit in self.world.visits:
+            while visit.id in self.pulling:
+                await self.world.settle()
+            await visit.answer()
+        await self.world.settle()
+        self._check(is_settled=True)
+        assert self.world.graph.ledger.is_empty
+        assert self.world.graph.executor.is_idle
+        assert self.world.graph.ledger.reserved_tokens == 0
+
+    async def _act(self, action: Action) -> None:
+        match action:
+            case Ask():
+                self._ask(action)
+            case Say() | SayAll() | EndChoice() | Finish() | Fail() | Spoil() | Stranger():
+                self._engine_acts(action)
+                await self.world.settle()
+            case RefuseNext():
+                self.engine.refuses_next = True
+            case Read(who=who, chunks=chunks):
+                await self._read(who, chunks)
+            case Sleepy(who=who):
+                if (visit := self._pick(self._readable(), who)) is not None:
+                    self.pulling.add(visit.id)
+                    self.readers.start_soon(self._pull, visit)
+            case Leave(who=who, way=way):
+                await self._leave(who, way)
+            case Wait(seconds=seconds):
+                await anyio.sleep(seconds)
+            case Drain() | Resume():
+                self._operate(action)
+            case Die():
+                self.is_dead = True
+                self.engine.die()
+                await anyio.sleep_forever()
+
+    def _ask(self, ask: Ask) -> None:
+        metadata = {"deadline-ms": "2500"} if ask.kind is Kind.DEADLINE else {}
+        # Context 0 is everybody's own; the others are shared.
+        caller = FakeCaller(f"shared {ask.context}" if ask.context else None, metadata)
+        visit = self.world.ask(caller=caller, max_tokens=ask.max_tokens, **OPTIONS[ask.kind])
+        self.kinds[visit.id] = ask.kind
+
+    def _engine_acts(self, action: Action) -> None:
+        engine = self.engine
+        match action:
+            case SayAll():
+                deltas = [
+                    Delta(engine_id, engine.tokens(engine_id, index, 1), index)
+                    for engine_id, spec in engine.live.items()
+                    for index in range(spec.n)
+                ]
+                engine.emit(*deltas)
+            case Stranger():
+                engine.emit(Delta(EngineId(2**40), [1], is_last=True))
+            case Say(who=who) | EndChoice(who=who) | Finish(who=who) | Fail(who=who) | Spoil(who=who):
+                engine_id = self._pick(tuple(engine.live), who)
+                if engine_id is not None:
+                    self._engine_acts_on(engine_id, action)
+
+    def _engine_acts_on(self, engine_id: EngineId, action: Action) -> None:
+        engine, n = self.engine, self.engine.live[engine_id].n
+        match action:
+            case Say(who=who, tokens=tokens):
+                engine.emit(Delta(engine_id, engine.tokens(engine_id, who % n, tokens), who % n))
+            case EndChoice(who=who):
+                if len(engine.ended[engine_id]) + 1 < n:
+                    index = who % n
+                    engine.ended[engine_id].add(index)
+                    engine.emit(Delta(engine_id, [], index, FinishReason.EOS))
+            case Finish(tokens=tokens):
+                self._finish(engine_id, tokens)
+            case Fail():
+                self.spoiled.add(engine_id)
+                engine.fail(engine_id)
+            case Spoil(flaw=flaw):
+                self.spoiled.add(engine_id)
+                engine.emit(_flawed(engine_id, flaw, n))
+
+    def _finish(self, engine_id: EngineId, tokens: int) -> None:
+        self.finished.add(engine_id)
+        self.engine.emit(*self.engine.last_deltas(engine_id, tokens))
+
+    async def _read(self, who: int, chunks: int) -> None:
+        visit = self._pick(self._readable(), who)
+        for _ in range(chunks if visit is not None else 0):
+            assert visit is not None
+            outbox = visit.ticket.outbox
+            if outbox.waiting_tokens or outbox.terminal is not None:
+                await visit.reader.read()
+
+    async def _pull(self, visit: Visit) -> None:
+        try:
+            await visit.reader.read()
+        finally:
+            self.pulling.discard(visit.id)
+
+    async def _leave(self, who: int, way: Exit) -> None:
+        # Those who are live, and the one who ended last: leaving after the end must be a no-op.
+        ended = [visit for visit in self.world.visits if visit.ticket.is_ended][-1:]
+        visit = self._pick([visit for visit in self.world.visits if not visit.ticket.is_ended] + ended, who)
+        if visit is None:
+            return
+        self.left.add(visit.id)
+        if way is not Exit.READER:
+            visit.caller.leave()
+        if way in {Exit.ABORT, Exit.TWICE}:
+            # Namesakes that left before without telling anybody end now, too.
+            await visit.leave()
+        if way in {Exit.READER, Exit.SILENT, Exit.TWICE}:
+            self.world.graph.reader_gone(visit.ticket)
+
+    def _operate(self, action: Drain | Resume) -> None:
+        drain = self.world.graph.drain
+        if isinstance(action, Resume):
+            drain.resume()
+            return
+        now_s = anyio.current_time()
+        end_s = now_s + action.move_s + action.more_s
+        if drain.state is WorkerState.DRAINING and self.drain_ends_s is not None:
+            self.drain_ends_s = min(end_s, self.drain_ends_s)
+        else:
+            self.drain_ends_s = end_s
+        self.was_drained = True
+        drain.begin(DrainLadder(started_s=now_s, move_at_s=now_s + action.move_s, end_at_s=end_s))
+
+    def _readable(self) -> list[Visit]:
+        return [
+            visit
+            for visit in self.world.visits
+            if visit.id not in self.pulling and not visit.ticket.outbox.is_drained
+        ]
+
+    def _pick(self, those: Sequence[Any], who: int) -> Any:
+        return those[who % len(those)] if those else None
+
+    def _check(self, *, is_settled: bool) -> None:
+        self.world.check_books()
+        aborts = Counter(self.engine.ids_of("abort"))
+        assert all(count == 1 for count in aborts.values())
+        assert self.engine.most_running <= self.story.max_num_seqs
+        assert self.world.graph.ledger.admitted_probes <= 1
+        for visit in self.world.visits:
+            self._check_visit(visit)
+        if is_settled and not self.is_dead:
+            self._check_rest()
+
+    def _check_visit(self, visit: Visit) -> None:
+        said = self.engine.said.get(visit.id, [])
+        reader, outcome = visit.reader, visit.ticket.outcome
+        delivered = [(chunk["index"], token) for chunk in reader.chunks for token in chunk["token_ids"]]
+        assert delivered == said[: len(delivered)]
+        assert reader.terminals == (1 if visit.ticket.outbox.is_drained else 0)
+        if outcome is Outcome.COMPLETED and visit.ticket.outbox.is_drained:
+            assert delivered == said
+        if outcome is not None:
+            self._check_outcome(visit, outcome)
+
+    def _check_outcome(self, visit: Visit, outcome: Outcome) -> None:
+        error = visit.ticket.outbox.terminal.error if visit.ticket.outbox.terminal else None
+        kind = self.kinds[visit.id]
+        is_wrong = kind in {Kind.INVALID, Kind.MALFORMED} or (kind is Kind.WIDE and self.story.max_num_seqs == 1)
+        lived_s = self.world.listener.stories[visit.id].ended_s - visit.ticket.times.arrived_s
+        match outcome:
+            case Outcome.COMPLETED:
+                assert visit.id in self.finished
+            case Outcome.CANCELLED | Outcome.STOPPED_BY_FRONTEND:
+                assert visit.id in self.left
+                assert outcome is Outcome.CANCELLED or kind is Kind.STOPS
+            case Outcome.DEADLINE:
+                assert kind is Kind.DEADLINE
+                assert 2.5 - 1e-6 <= lived_s <= 2.6 + 1e-6
+            case Outcome.STALLED:
+                assert lived_s >= STALL_S - 1e-6
+            case Outcome.INTERRUPTED:
+                assert self.was_drained
+            case Outcome.REFUSED:
+                assert isinstance(error, Overloaded | EngineShutdown) or is_wrong
+            case Outcome.FAILED:
+                is_refused = visit.id in self.engine.ids_of("submit") and visit.id not in self.engine.submitted
+                assert self.is_dead or visit.id in self.spoiled or is_refused
+        assert not is_wrong or visit.id not in self.engine.submitted
+
+    def _check_rest(self) -> None:
+        """What holds whenever nothing can move without time passing."""
+        world, story = self.world, self.story
+        world.check_lanes()
+        assert world.graph.executor.running_sequences == self.engine.running <= story.max_num_seqs
+        if world.graph.drain.state is WorkerState.DRAINED:
+            assert world.graph.ledger.is_empty
+        if world.graph.drain.state is WorkerState.DRAINING and self.drain_ends_s is not None:
+            assert anyio.current_time() <= self.drain_ends_s + 1e-6
+        for visit in world.visits:
+            outbox = visit.ticket.outbox
+            most = BOUND_TOKENS + STEP_TOKENS if story.can_pause else max(outbox.bound_tokens, 0)
+            assert outbox.waiting_tokens <= most
+            if not visit.ticket.is_ended and visit.id in self.engine.live and story.can_pause:
+                assert (visit.id in self.engine.paused) == outbox.is_held
+
+
+def _flawed(engine_id: EngineId, flaw: Flaw, n: int) -> Delta:
+    match flaw:
+        case Flaw.TOKEN:
+            return Delta(engine_id, [1, -1])
+        case Flaw.CHOICE:
+            return Delta(engine_id, [1], n)
+        case Flaw.NO_REASON:
+            return Delta(engine_id, [], is_last=True)
+        case Flaw.ERROR_WITHOUT_END:
+            return Delta(engine_id, [], error="half an end")
+        case Flaw.TOO_MANY:
+            return Delta(engine_id, list(range(2000)))

@@ -1,0 +1,29 @@
+"""Whatever clients, the engine and the operator do, in whatever order: the promises hold after every move."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+
+from tests.actors.playing import Player
+from tests.actors.stories import Story, long_story, stories
+
+# `make test` plays these; HYPOTHESIS_PROFILE=fuzz plays twenty times as many, and others in every run.
+IS_FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
+LONG_STORIES = range(100) if IS_FUZZING else range(8)
+
+
+@pytest.mark.timeout(0 if IS_FUZZING else 120)
+@given(story=stories())
+@settings(max_examples=8_000 if IS_FUZZING else 250)
+def test_any_short_story(story: Story) -> None:
+    """Searched and shrunk by Hypothesis."""
+    Player(story).play()
+
+
+@pytest.mark.parametrize("seed", LONG_STORIES)
+def test_any_long_story(seed: int) -> None:
+    """Thrown with dice, hundreds of moves on one graph, virtual hours long."""
+    Player(long_story(seed, moves=400)).play()
