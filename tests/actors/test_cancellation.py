@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.cancellation import SWEEP_S, CancellationMonitor
 from actors.settings import GraphSettings
@@ -217,6 +219,63 @@ class TestLane:
         ticket = desk.open()
         desk.monitor.end_early(ticket, CancelReason.CLIENT)
         assert ticket.is_ended
+
+
+Wishes = st.one_of(
+    st.tuples(st.just("leave"), st.integers(0, 5)),
+    st.tuples(st.just("leave unheard"), st.integers(0, 5)),
+    st.tuples(st.just("reader gone"), st.integers(0, 6)),
+    st.tuples(st.just("token"), st.integers(0, 5)),
+    st.tuples(st.just("wait"), st.integers(0, 40)),
+    st.tuples(st.just("end live"), st.integers(0, 1)),
+)
+PHASES = (Phase.RESOLVING, *AT_EXECUTOR)
+
+
+@given(phases=st.lists(st.sampled_from(PHASES), min_size=1, max_size=6), wishes=st.lists(Wishes, max_size=30))
+def test_any_wishes_end_each_request_at_most_once_and_abort_it_at_most_once(
+    phases: list[Phase], wishes: list[tuple[str, int]]
+) -> None:
+    """The first reason wins; whoever had a reason to end has ended; the executor hears of each once."""
+    desk = Desk()
+    tickets = [desk.open(phase, f"context {place % 3}") for place, phase in enumerate(phases)]
+    for place, ticket in enumerate(tickets):
+        ticket.is_movable = place % 2 == 0
+        ticket.budget_s, ticket.deadline_s = 60.0, 160.0
+    for wish, number in wishes:
+        act(desk, tickets, wish, number)
+        desk.monitor.on_sweep()
+        for ticket in tickets:
+            is_due = ticket.deadline_s is not None and desk.office.now_s >= ticket.deadline_s
+            assert ticket.is_ended or not is_due
+    told = [cancel.engine_id for cancel in desk.told()]
+    ended = [ticket for ticket in tickets if ticket.is_ended]
+    expected = [t.engine_id for t, phase in zip(tickets, phases, strict=True) if t.is_ended and phase in AT_EXECUTOR]
+    assert sorted(told) == expected
+    assert sum(desk.office.listener.cancellations.values()) == len(ended) == len(desk.office.listener.stories)
+    desk.close()
+
+
+def act(desk: Desk, tickets: list[Ticket], wish: str, number: int) -> None:
+    """One wish; who is meant is counted around the tickets."""
+    ticket = tickets[number % len(tickets)]
+    before = [each.cancel_reason for each in tickets]
+    match wish:
+        case "leave" | "leave unheard":
+            ticket.caller.leave()  # type: ignore[attr-defined]
+            if wish == "leave":
+                desk.monitor.on_control(CancelContext(ticket.caller.context_id))
+                assert ticket.is_ended
+        case "reader gone":
+            desk.monitor.on_control(ReaderGone(EngineId(number + 1)))
+        case "token":
+            ticket.outbox.put(Delta(ticket.engine_id, [1]), desk.office.now_s)
+        case "wait":
+            desk.office.now_s += number
+        case "end live":
+            desk.monitor.on_control(EndLive(only_movable=bool(number)))
+    for reason, each in zip(before, tickets, strict=True):
+        assert reason is None or each.cancel_reason is reason
 
 
 def test_the_sweep_is_quick_enough_for_a_deadline() -> None:

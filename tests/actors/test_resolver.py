@@ -1,0 +1,66 @@
+"""Promises of the resolver: what is wrong is refused here, what goes on can no longer be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.outbox import Terminal
+from actors.resolver import SpecResolver
+from actors.resolving import SpecRules
+from protocols.engine import EngineCapabilities
+from protocols.errors import EngineShutdown, InvalidRequest
+from protocols.messages import Admitted
+from protocols.requests import decode_request
+from protocols.telemetry import Outcome, Phase
+from tests.actors.office import Office, closed_lane
+from tests.doubles.callers import PROMPT, wire_request
+from tests.doubles.engines import engine_info
+
+
+class Desk:
+    """A resolver whose handler is called by hand."""
+
+    def __init__(self) -> None:
+        self.office = Office()
+        rules = SpecRules("double", EngineCapabilities(max_n=2), engine_info(), capacity=2)
+        self.resolver = SpecResolver(
+            closed_lane()[1], closed_lane()[0], self.office.ledger, rules, self.office.clock, self.office.listener
+        )
+
+    def bring(self, **options: Any) -> tuple[Any, Any]:
+        ticket = self.office.open()
+        admitted = Admitted(ticket.engine_id, decode_request(wire_request(**options)))
+        return ticket, self.resolver.on_admitted(admitted)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_resolved_request_waits_for_a_slot(desk: Desk) -> None:
+    """With its spec, its time, and what the drain must know of it."""
+    desk.office.now_s = 102.0
+    ticket, resolved = desk.bring(max_tokens=7, n=2)
+    assert resolved.spec.prompt == PROMPT
+    assert resolved.spec.stop.max_tokens == 7
+    assert (ticket.n, ticket.is_movable, ticket.phase) == (2, False, Phase.WAITING)
+    assert ticket.times.resolved_s == 102.0
+
+
+def test_a_request_that_cannot_be_served_is_refused_and_counted(desk: Desk) -> None:
+    """With the field's name for its caller; the executor never hears of it."""
+    ticket, resolved = desk.bring(logprobs=1)
+    assert resolved is None
+    assert ticket.outcome is Outcome.REFUSED
+    assert isinstance(ticket.outbox.terminal.error, InvalidRequest)
+    assert desk.office.listener.rejections == {"invalid_request": 1}
+
+
+def test_a_request_that_has_ended_is_dropped(desk: Desk) -> None:
+    """A cancel may overtake its own request."""
+    ticket = desk.office.open()
+    desk.office.ledger.end(ticket, Outcome.INTERRUPTED, Terminal(error=EngineShutdown("x")))
+    assert desk.resolver.on_admitted(Admitted(ticket.engine_id, decode_request(wire_request()))) is None
