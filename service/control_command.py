@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from protocols.errors import shorten
@@ -100,9 +100,7 @@ def _address(url: str) -> tuple[str, int]:
     return parts.hostname, parts.port or http.client.HTTP_PORT
 
 
-def _post(
-    address: tuple[str, int], command: str, body: dict[str, Any], patience_s: float
-) -> dict[str, Any]:
+def _post(address: tuple[str, int], command: str, body: dict[str, Any], patience_s: float) -> dict[str, Any]:
     connection = http.client.HTTPConnection(*address, timeout=patience_s)
     try:
         connection.request(
@@ -120,14 +118,21 @@ def _post(
 
 
 def _understood(text: str) -> dict[str, Any]:
-    """Every answer of a worker of ours has a state or stories."""
+    """Every answer of a worker of ours has a state or stories.
+
+    While it shuts down, ai-dynamo 1.6 answers in its place, with HTTP 200.
+    """
     try:
-        answer = json.loads(text)
+        answer: Any = json.loads(text)
     except ValueError:
         answer = None
-    if not isinstance(answer, dict) or not {"state", "stories"} & answer.keys():
-        raise ControlFailed(f"what answers is no worker of ours: {shorten(text)}")
-    return answer
+    match answer:
+        case {"state": _} | {"stories": _}:
+            return cast("dict[str, Any]", answer)
+        case {"status": "error", "message": message}:
+            raise ControlFailed(f"the framework refused: {message}")
+        case _:
+            raise ControlFailed(f"what answers is no worker of ours: {shorten(text)}")
 
 
 def _shown(command: str, answer: dict[str, Any], *, as_json: bool) -> str:

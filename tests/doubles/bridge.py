@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.doubles.contexts import FakeClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from service.engine import ActorEngine
     from tests.doubles.contexts import Client

@@ -53,5 +53,3 @@ def open_worker(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Ope
             yield worker
 
     return open_one
-
-

@@ -142,7 +142,9 @@ def test_a_control_command_that_nobody_answers_ends_with_69() -> None:
     assert str(port) in problems(result)[0]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1", "ftp://127.0.0.1:21"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:99999", "http://127.0.0.1:port", "http://[::1", "ftp://127.0.0.1:21"]
+)
 def test_an_address_that_is_none_ends_with_2(url: str) -> None:
     """Refused, not crashed over."""
     result = run("status", "--url", url)
@@ -150,9 +152,18 @@ def test_an_address_that_is_none_ends_with_2(url: str) -> None:
     assert url in problems(result)[0]
 
 
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b'"state"'])
-def test_an_answer_of_somebody_else_is_refused(answer: bytes) -> None:
-    """Another server has the port: what it says is not taken for a worker's state."""
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"<html>", "no worker of ours"),
+        (b"[]", "no worker of ours"),
+        (b"{}", "no worker of ours"),
+        (b'"state"', "no worker of ours"),
+        (b'{"status": "error", "message": "shutting down"}', "refused: shutting down"),
+    ],
+)
+def test_an_answer_that_is_not_the_workers_is_refused(answer: bytes, said: str) -> None:
+    """Another server has the port, or the framework answers in the worker's place."""
 
     class Somebody(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -169,4 +180,4 @@ def test_an_answer_of_somebody_else_is_refused(answer: bytes) -> None:
         result = run("status", "--url", f"127.0.0.1:{server.server_port}")
         thread.join(PATIENCE_S)
     assert result.returncode == 1
-    assert "no worker of ours" in problems(result)[0]
+    assert said in problems(result)[0]

@@ -141,7 +141,10 @@ def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) ->
     """`timeout_s` is the operator's patience: what is live then is interrupted, and counted."""
     with open_worker(synthetic(5.0)) as worker:
         worker.open()
-        calls = [worker.ask(wire_request(max_tokens=FOREVER)), worker.ask(wire_request(max_tokens=FOREVER, n=2))]
+        calls = [
+            worker.ask(wire_request(max_tokens=FOREVER)),
+            worker.ask(wire_request(max_tokens=FOREVER, n=2)),
+        ]
         worker.until(lambda: worker.graph.ledger.admitted == 2)
         draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 0.2}))
         for call in calls:
@@ -306,7 +309,9 @@ def test_with_a_token_only_its_owner_changes_anything(
 @pytest.mark.parametrize("is_loopback", [True, False])
 def test_with_the_token_everything_works(open_worker: OpenWorker, is_loopback: bool) -> None:
     """Drain, resume and trace obey; status needs none."""
-    recorder = build_recorder(RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={}))
+    recorder = build_recorder(
+        RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={})
+    )
     with open_worker(is_loopback=is_loopback, control_token=TOKEN, recorder=recorder) as worker:
         worker.open()
         assert worker.control("drain", token=TOKEN)["state"] == "drained"
@@ -318,7 +323,9 @@ def test_with_the_token_everything_works(open_worker: OpenWorker, is_loopback: b
 @pytest.mark.parametrize("which", ["last", "slowest", "failed", "nobody", 1, {"a": 1}, [], None])
 def test_the_trace_route_shows_stories_without_content(open_worker: OpenWorker, which: object) -> None:
     """Newest first, as JSON, with no prompt and no token of an answer."""
-    recorder = build_recorder(RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={}))
+    recorder = build_recorder(
+        RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={})
+    )
     with open_worker(recorder=recorder) as worker:
         worker.open()
         for _ in range(3):

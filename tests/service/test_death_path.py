@@ -16,8 +16,8 @@ from service.exit_codes import ExitCode
 from service.serving import exit_code
 from service.stopping import StopSignals
 from tests.doubles.callers import wire_request
-from tests.doubles.engines import ScriptedEngine
 from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint
+from tests.doubles.engines import ScriptedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

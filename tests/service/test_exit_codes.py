@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,6 @@ from protocols.errors import EngineStartError, StartStopped
 from service.exit_codes import ExitCode
 from service.serving import exit_code
 from service.stopping import StopSignals
-
-if TYPE_CHECKING:
-    from service.engine import ActorEngine
 
 
 @dataclass
@@ -35,8 +32,9 @@ FRAMEWORK = RuntimeError("BackendUnknown: whatever")
 BAD_MODEL = EngineStartError("model: 'nowhere' does not exist.", "Give a folder.")
 STOPPED = StartStopped("the start was interrupted")
 
-TABLE = [
-    # signals, start_failure, was_started, is_dead, failure -> code
+# signals, start_failure, was_started, is_dead, failure -> code
+Row = tuple[int, BaseException | None, bool, bool, Exception | None, ExitCode]
+TABLE: list[Row] = [
     (0, None, True, False, None, ExitCode.PLANNED),
     (1, None, True, False, None, ExitCode.PLANNED),
     (2, None, True, False, None, ExitCode.FORCED),
@@ -55,21 +53,14 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("signals", "cause", "was_started", "is_dead", "failure", "code"), TABLE)
-def test_the_exit_code_says_how_it_ended(
-    signals: int,
-    cause: BaseException | None,
-    was_started: bool,
-    is_dead: bool,
-    failure: Exception | None,
-    code: ExitCode,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_the_exit_code_says_how_it_ended(row: Row, capsys: pytest.CaptureFixture[str]) -> None:
     """One row of the table; what is not planned or forced says why on stderr, one line at least."""
+    signals, cause, was_started, is_dead, failure, code = row
     stop = StopSignals()
     for _ in range(signals):
         stop.note()
-    worker: ActorEngine | Any = Worker(cause, was_started, Death(is_dead))
+    worker: Any = Worker(cause, was_started, Death(is_dead))
     assert exit_code(worker, stop, failure) is code
     said = capsys.readouterr().err
     assert bool(said) is (code not in {ExitCode.PLANNED, ExitCode.FORCED})

@@ -1,4 +1,4 @@
-"""The last resort: a process that does not stop ends with our code, just before the framework ends it with its own."""
+"""The last resort: a process that does not stop ends with our code, just before the framework ends it."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ def test_without_a_signal_the_guard_does_nothing() -> None:
 
 def test_a_process_that_ends_in_time_keeps_its_code() -> None:
     """The guard's thread does not hold an exit up."""
-    child = start(HANGING.format(guard_at_s=3600, hang="signal = __import__('signal'); signal.raise_signal(15); sys.exit(5)"))
+    child = start(
+        HANGING.format(
+            guard_at_s=3600, hang="signal = __import__('signal'); signal.raise_signal(15); sys.exit(5)"
+        )
+    )
     assert child.communicate(timeout=PATIENCE_S) == (b"", b"")
     assert child.returncode == 5

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocols.steps import Delta, FinishReason
+from protocols.steps import Delta, EngineId, FinishReason
 from tests.doubles.callers import wire_request
 from tests.doubles.contexts import FakeClient, RealClient
 from tests.doubles.engines import EndsWithoutReason, RepeatsLast, ScriptedEngine, SpeaksAfterLast, UnknownId
@@ -55,7 +55,9 @@ def test_an_answer_has_all_its_tokens_and_one_last_word(open_worker: OpenWorker,
 
 
 @pytest.mark.parametrize("make_client", [FakeClient, RealClient])
-def test_the_frameworks_own_context_is_understood(open_worker: OpenWorker, make_client: Callable[[], Any]) -> None:
+def test_the_frameworks_own_context_is_understood(
+    open_worker: OpenWorker, make_client: Callable[[], Any]
+) -> None:
     """The real Context and the double of it give the same answer and the same story."""
     with open_worker() as worker:
         worker.open()
@@ -81,9 +83,9 @@ def test_several_choices_keep_their_index_and_share_one_last_word(open_worker: O
         call = worker.generate(wire_request(max_tokens=7, n=3)).read_to_end()
         check_answer(call)
         for index in range(3):
-            assert [token for chunk in call.chunks if chunk["index"] == index for token in chunk["token_ids"]] == list(
-                range(FIRST, FIRST + 7)
-            )
+            assert [
+                token for chunk in call.chunks if chunk["index"] == index for token in chunk["token_ids"]
+            ] == list(range(FIRST, FIRST + 7))
 
 
 @pytest.mark.parametrize("requests", [1, 40, 200])
@@ -102,7 +104,9 @@ def test_concurrent_requests_do_not_mix(open_worker: OpenWorker, requests: int) 
 
 
 @pytest.mark.parametrize("first_ids", [[5, 6, 7], []])
-def test_tokens_that_come_with_the_finish_are_delivered_once(open_worker: OpenWorker, first_ids: list[int]) -> None:
+def test_tokens_that_come_with_the_finish_are_delivered_once(
+    open_worker: OpenWorker, first_ids: list[int]
+) -> None:
     """The engine ends a request with its last ids in the same word: none is lost, none comes twice."""
     engine = ScriptedEngine()
     with open_worker(engine) as worker:
@@ -112,7 +116,7 @@ def test_tokens_that_come_with_the_finish_are_delivered_once(open_worker: OpenWo
         if first_ids:
             worker.loop.call(lambda: engine.say(1, *first_ids))
             worker.until(lambda: call.is_step_done)
-        worker.loop.call(lambda: engine.emit(Delta(1, [])))
+        worker.loop.call(lambda: engine.emit(Delta(EngineId(1), [])))
         worker.loop.call(lambda: engine.finish(1, FinishReason.LENGTH, [8, 9]))
         call.read_to_end()
         check_answer(call, prompt_tokens=1)
@@ -121,7 +125,9 @@ def test_tokens_that_come_with_the_finish_are_delivered_once(open_worker: OpenWo
 
 
 @pytest.mark.parametrize("reason", list(FinishReason))
-def test_every_reason_reaches_the_wire_in_the_adapters_words(open_worker: OpenWorker, reason: FinishReason) -> None:
+def test_every_reason_reaches_the_wire_in_the_adapters_words(
+    open_worker: OpenWorker, reason: FinishReason
+) -> None:
     """Only reasons that the adapter accepts; a cancel that nobody asked for is the engine's failure."""
     engine = ScriptedEngine()
     with open_worker(engine) as worker:
@@ -139,7 +145,9 @@ def test_every_reason_reaches_the_wire_in_the_adapters_words(open_worker: OpenWo
 
 
 @pytest.mark.parametrize("make_engine", [RepeatsLast, SpeaksAfterLast, UnknownId])
-def test_nothing_comes_after_the_last_word(open_worker: OpenWorker, make_engine: Callable[[], Engine]) -> None:
+def test_nothing_comes_after_the_last_word(
+    open_worker: OpenWorker, make_engine: Callable[[], Engine]
+) -> None:
     """Whatever an engine adds after a request's end stays inside."""
     with open_worker(make_engine()) as worker:
         worker.open()
@@ -172,10 +180,12 @@ def test_a_reader_that_is_behind_gets_what_waits_in_one_chunk(open_worker: OpenW
             worker.loop.call(lambda token=token: engine.say(1, token, index=0))
         worker.loop.call(lambda: engine.say(1, 8, index=1))
         worker.until(lambda: worker.recorder.tokens == 8)
-        worker.loop.call(lambda: engine.finish(1, FinishReason.STOP))
+        ends = [Delta(EngineId(1), [], index, FinishReason.STOP, is_last=index == 1) for index in (0, 1)]
+        worker.loop.call(lambda: engine.emit(*ends))
+        worker.until(lambda: worker.outcomes == {"completed": 1})
         call.read_to_end()
         assert [(chunk["index"], chunk["token_ids"]) for chunk in call.chunks] == [
-            (0, [1]), (0, [2, 3, 4, 5]), (0, [6, 7]), (1, [8]), (0, []),
+            (0, [1]), (0, [2, 3, 4, 5]), (0, [6, 7]), (1, [8]),
         ]  # fmt: skip
         check_answer(call)
 

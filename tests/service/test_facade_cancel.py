@@ -41,7 +41,9 @@ def half_read(worker: FacadeWorker, client: Client | None = None, chunks: int = 
 
 
 @pytest.mark.parametrize("make_client", [FakeClient, RealClient])
-def test_the_flag_alone_is_seen_at_the_next_step(open_worker: OpenWorker, make_client: Callable[[], Client]) -> None:
+def test_the_flag_alone_is_seen_at_the_next_step(
+    open_worker: OpenWorker, make_client: Callable[[], Client]
+) -> None:
     """No abort comes, the flag is up: the next chunk is the last and says cancelled."""
     with open_worker(synthetic(1.0)) as worker:
         worker.open()
@@ -280,7 +282,9 @@ def test_an_engine_that_ignores_the_abort_holds_nobody_up(open_worker: OpenWorke
 
 @pytest.mark.parametrize("max_live", [1, 64])
 @pytest.mark.parametrize("turns", [0, 1, 2])
-def test_a_crowd_that_leaves_at_once_is_ended_one_by_one(open_worker: OpenWorker, max_live: int, turns: int) -> None:
+def test_a_crowd_that_leaves_at_once_is_ended_one_by_one(
+    open_worker: OpenWorker, max_live: int, turns: int
+) -> None:
     """Everybody disconnects in the same turns of the loop: every request gets its outcome, none an error.
 
     turns: of the loop, between the aborts and the first steps; one of them lets the aborts fill the lane.
@@ -292,7 +296,9 @@ def test_a_crowd_that_leaves_at_once_is_ended_one_by_one(open_worker: OpenWorker
         strangers = [FakeClient() for _ in range(crowd)]
 
         async def leave_together() -> list[list[str]]:
-            generators = [worker.facade.generate(request=wire_request(), context=c.context()) for c in clients]
+            generators = [
+                worker.facade.generate(request=wire_request(), context=c.context()) for c in clients
+            ]
             for client in clients:
                 client.leave()
             aborts = [asyncio.ensure_future(worker.facade.abort(c.context())) for c in strangers + clients]

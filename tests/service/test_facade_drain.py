@@ -1,4 +1,4 @@
-"""``cleanup()`` under load: what can finish finishes, what can move is moved in time, nobody is left behind."""
+"""``cleanup()`` under load: what can finish finishes, what can move is moved, nobody is left behind."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_one_signal_during_the_grace_changes_nothing_yet(open_worker: OpenWorker
 
 
 def test_cleanup_does_not_return_while_somebody_reads(open_worker: OpenWorker) -> None:
-    """The framework aborts the process when cleanup returns under a live generator: all its words come first."""
+    """Returning under a live generator makes the framework abort the process: all its words come first."""
     with open_worker(synthetic(0.0)) as worker:
         worker.open()
         call = worker.ask(wire_request(max_tokens=100))

@@ -14,8 +14,8 @@ from service.framework import UnsupportedFramework, build_worker_config, check_v
 
 @pytest.mark.parametrize(
     "version",
-    ["1.4.2", "1.4.2.post1", "1.4.3", "1.4.10", "1.5.0", "1.5.0rc1", "1.5", "1.6.1", "1.6.99", "1.6.0.dev20260101",
-     "1.6.1+cu130"],
+    ["1.4.2", "1.4.2.post1", "1.4.3", "1.4.10", "1.5.0", "1.5.0rc1", "1.5", "1.6.1", "1.6.99",
+     "1.6.0.dev20260101", "1.6.1+cu130"],
 )  # fmt: skip
 def test_versions_that_are_accepted(version: str) -> None:
     """From 1.4.2 up to, not including, 1.7; pre-releases count as what they precede."""
@@ -24,8 +24,8 @@ def test_versions_that_are_accepted(version: str) -> None:
 
 @pytest.mark.parametrize(
     "version",
-    ["1.4.1", "1.4", "1.4.0rc9", "1.3.1", "0.9.0", "1.7.0", "1.7", "1.7.0rc1", "1.7.0.dev1", "1.10.0", "2.0.0", "",
-     "unknown", "v1.4.2", "1", "1.x.2"],
+    ["1.4.1", "1.4", "1.4.0rc9", "1.3.1", "0.9.0", "1.7.0", "1.7", "1.7.0rc1", "1.7.0.dev1", "1.10.0",
+     "2.0.0", "", "unknown", "v1.4.2", "1", "1.x.2"],
 )  # fmt: skip
 def test_versions_that_are_refused(version: str) -> None:
     """With the version found and the range."""
@@ -58,14 +58,18 @@ def test_a_field_that_is_not_there_is_not_passed(monkeypatch: pytest.MonkeyPatch
     assert config == Later(namespace="n", response_plane="quic")
 
 
-@pytest.mark.parametrize("missing", ["kv_state_endpoint", "default_thinking_mode", "event_plane", "tool_call_parser"])
+@pytest.mark.parametrize(
+    "missing", ["kv_state_endpoint", "default_thinking_mode", "event_plane", "tool_call_parser"]
+)
 def test_every_field_may_be_missing(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """Whatever a framework dropped: the others arrive."""
     names = {"namespace", "kv_state_endpoint", "default_thinking_mode", "event_plane", "tool_call_parser"}
     smaller = make_dataclass("Smaller", [(name, Any, None) for name in sorted(names - {missing})])
     monkeypatch.setattr(framework, "WorkerConfig", smaller)
     config = build_worker_config(dict.fromkeys(names, "given"))
-    assert {name: getattr(config, name) for name in names - {missing}} == dict.fromkeys(names - {missing}, "given")
+    assert {name: getattr(config, name) for name in names - {missing}} == dict.fromkeys(
+        names - {missing}, "given"
+    )
 
 
 def test_the_facts_are_the_installed_frameworks() -> None:
@@ -80,7 +84,13 @@ def test_the_facts_are_the_installed_frameworks() -> None:
 def test_the_installed_config_takes_what_it_has() -> None:
     """The real dataclass, built from names of two versions."""
     config = build_worker_config(
-        {"namespace": "n", "component": "c", "structural_tag": None, "response_plane": "tcp", "model_input": None}
+        {
+            "namespace": "n",
+            "component": "c",
+            "structural_tag": None,
+            "response_plane": "tcp",
+            "model_input": None,
+        }
     )
     assert isinstance(config, WorkerConfig)
     assert (config.namespace, config.component) == ("n", "c")

@@ -117,7 +117,8 @@ def assert_handled(child: subprocess.Popen[bytes]) -> None:
     """Until the kernel holds no signal of this process back."""
     pending = Path(f"/proc/{child.pid}/status")
     while any(
-        line.startswith(("SigPnd", "ShdPnd")) and int(line.split()[1], 16) for line in pending.read_text().splitlines()
+        line.startswith(("SigPnd", "ShdPnd")) and int(line.split()[1], 16)
+        for line in pending.read_text().splitlines()
     ):
         continue
     # The handler of Python runs at its next instruction; the sleeping loop wakes for it.
@@ -149,7 +150,9 @@ service.main.entry_point()
     assert "Traceback" in error
 
 
-@pytest.mark.parametrize(("raised", "code"), [("SystemExit(3)", 3), ("SystemExit('text')", 1), ("KeyboardInterrupt", 1)])
+@pytest.mark.parametrize(
+    ("raised", "code"), [("SystemExit(3)", 3), ("SystemExit('text')", 1), ("KeyboardInterrupt", 1)]
+)
 def test_whatever_leaves_run_becomes_a_code(raised: str, code: int) -> None:
     """Also what is no Exception."""
     program = f"""

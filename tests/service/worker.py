@@ -77,7 +77,7 @@ class RecorderDouble(RecordingTelemetry):
 class FacadeWorker(BridgeDriver):
     """A facade and its surroundings. ``events``: what the outside saw, in order."""
 
-    def __init__(  # noqa: PLR0913 - what a test may want to arrange
+    def __init__(
         self,
         loop: LoopThread,
         engine: Engine | None = None,
