@@ -151,35 +151,30 @@ class Executor:
     def on_step(self, step: EngineStep) -> EngineStep:
         """Account for one step; returns what the streamer shall see of it.
 
-        That is the step itself unless the engine said something that cannot be true.
+        That is the step itself unless the engine said something that cannot be true: then without
+        it, and the request it harms ends here.
         """
         self._watch.stepped()
-        kept: list[Delta] | None = None
-        for place, delta in enumerate(step.deltas):
-            if not self._is_sound(delta):
-                kept = step.deltas[:place] if kept is None else kept
-            elif kept is not None:
-                kept.append(delta)
+        sound: list[Delta] = []
+        for delta in step.deltas:
+            row = self._rows.get(delta.engine_id)
+            if row is None:
+                continue
+            flaw = row.transcript.flaw_of(delta)
+            if flaw is None:
+                sound.append(delta)
+            else:
+                self._end_failed(row.ticket, flaw)
+            if row.ticket.phase is _PREFILL and delta.token_ids:
+                row.ticket.advance(Phase.DECODE)
+            if delta.is_last:
+                self._free(row)
+            elif flaw is not None:
+                self._abort(row)
         self._fill()
-        if kept is None:
+        if len(sound) == len(step.deltas):
             return step
-        return EngineStep(kept, step.started_s, step.ended_s, step.running, step.used_blocks)
-
-    def _is_sound(self, delta: Delta) -> bool:
-        """Account for one delta. False for what cannot be true: the request it harms ends here."""
-        row = self._rows.get(delta.engine_id)
-        if row is None:
-            return False
-        flaw = row.transcript.flaw_of(delta)
-        if flaw is not None:
-            self._end_failed(row.ticket, flaw)
-        if row.ticket.phase is _PREFILL and delta.token_ids:
-            row.ticket.advance(Phase.DECODE)
-        if delta.is_last:
-            self._free(row)
-        elif flaw is not None:
-            self._abort(row)
-        return flaw is None
+        return EngineStep(sound, step.started_s, step.ended_s, step.running, step.used_blocks)
 
     def _fill(self) -> None:
         """Submit while somebody waits and fits."""

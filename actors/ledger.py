@@ -24,6 +24,8 @@ class Ledger:
         self._clock = clock
         self._telemetry = telemetry
         self._live: dict[EngineId, Ticket] = {}
+        # The live request of an id; None when it has ended. Asked for every token, hence no method.
+        self.find: Callable[[EngineId], Ticket | None] = self._live.get
         self._by_context: dict[str, list[Ticket]] = {}
         # Of the request that was begun last; ids rise.
         self.last_id = EngineId(0)
@@ -76,10 +78,6 @@ class Ledger:
     def refuse(self, ticket: Ticket, error: ServiceError) -> None:
         """End a request before the engine heard of it, with the reason for its caller."""
         self.end(ticket, Outcome.REFUSED, Terminal(error=error))
-
-    def find(self, engine_id: EngineId) -> Ticket | None:
-        """The live request of this id; None when it has ended."""
-        return self._live.get(engine_id)
 
     def of_context(self, context_id: str) -> Iterable[Ticket]:
         """Live requests of one caller's id: usually one, never assumed to be."""

@@ -99,13 +99,16 @@ class Outbox:
 
     def _next_chunk(self) -> GenerateChunk:
         first = self._waiting.popleft()
-        token_ids = first.token_ids
-        if self._waiting:
-            token_ids = self._merged(first)
-        self._account(len(token_ids))
+        token_ids = self._merged(first) if self._waiting else first.token_ids
+        self.taken_tokens += len(token_ids)
+        self.waiting_tokens -= len(token_ids)
+        self.waiting_since_s = self._clock() if self._waiting else None
+        if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
+            self.is_held = False
+            self._on_flow()
         chunk: GenerateChunk = {"token_ids": token_ids, "index": first.index}
         terminal = self.terminal
-        if self._waiting or terminal is None or terminal.error is not None or terminal.index != first.index:
+        if terminal is None or self._waiting or terminal.error is not None or terminal.index != first.index:
             return chunk
         self._last_word()
         return self._closed(chunk, terminal)
@@ -120,14 +123,6 @@ class Outbox:
             token_ids += delta.token_ids
             self._waiting.popleft()
         return token_ids
-
-    def _account(self, tokens: int) -> None:
-        self.taken_tokens += tokens
-        self.waiting_tokens -= tokens
-        self.waiting_since_s = self._clock() if self._waiting else None
-        if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
-            self.is_held = False
-            self._on_flow()
 
     def _last_word(self) -> Terminal:
         if self.terminal is None or self.is_drained:
