@@ -133,9 +133,11 @@ class SpecRules:
     def _refuse_disobeyed(self, sampling: Sampling) -> None:
         """An option that is not neutral and that the engine does not know would be a silent lie."""
         for name in Sampling.__struct_fields__:
-            value = getattr(sampling, name)
-            if name != "seed" and name not in self.capabilities.sampling and value != getattr(_NEUTRAL, name):
-                allowed = f"{getattr(_NEUTRAL, name)} only; engine {self.engine!r} does not support it"
+            if name == "seed" or name in self.capabilities.sampling:
+                continue
+            value, neutral = getattr(sampling, name), getattr(_NEUTRAL, name)
+            if value != neutral:
+                allowed = f"{neutral} only; engine {self.engine!r} does not support it"
                 raise InvalidRequest(f"sampling_options.{name}", value, allowed)
 
     def _stop_rules(self, request: GenerateRequest) -> StopRules:
@@ -225,6 +227,8 @@ def _ranged(
     most: float = math.inf,
     above: float = -math.inf,
 ) -> float:
+    if value is None:
+        return default
     value = _finite(f"sampling_options.{name}", value, default)
     if not (least <= value <= most and value > above):
         low = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
