@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -116,7 +116,7 @@ _OF_A_FIELD = (
 _LONGEST_NAME = 80
 
 
-def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
+def decode_request(wire: object) -> GenerateRequest:
     """Check and type one wire request.
 
     Groups that are ``None`` count as absent. Raises InvalidRequest with the path of the
@@ -124,7 +124,7 @@ def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
     """
     if not isinstance(wire, Mapping):
         raise InvalidRequest("request", wire, "an object with the fields of a request")
-    present = {key: value for key, value in wire.items() if value is not None}
+    present = {key: value for key, value in cast("Mapping[str, Any]", wire).items() if value is not None}
     try:
         return msgspec.convert(present, GenerateRequest)
     except msgspec.ValidationError as exc:
@@ -135,9 +135,13 @@ def decode_request(wire: Mapping[str, Any]) -> GenerateRequest:
         ) from None
 
 
-def is_probe(wire: Mapping[str, Any]) -> bool:
+def is_probe(wire: object) -> bool:
     """Whether the framework marked this as its own health check. Asked before anything is decoded."""
-    return isinstance(wire, Mapping) and wire.get("_HEALTH_CHECK") is True
+    match wire:
+        case {"_HEALTH_CHECK": True}:
+            return True
+        case _:
+            return False
 
 
 def unknown_keys(wire: Mapping[str, Any]) -> list[str]:
@@ -156,16 +160,16 @@ def _named(exc: msgspec.ValidationError, wire: Mapping[str, Any]) -> InvalidRequ
     return InvalidRequest(path or "request", _value_at(wire, path), what)
 
 
-def _value_at(wire: object, path: str) -> object:
+def _value_at(wire: Any, path: str) -> Any:
     """Follow ``a.b[3]`` into the request; what cannot be followed is shown as far as it goes."""
     value = wire
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
         try:
-            value = value[int(index)] if index else value[name]  # type: ignore[index]
+            value = value[int(index)] if index else value[name]
         except (KeyError, IndexError, TypeError):
             return value
     return value
 
 
 def _child(group: object, name: str) -> object:
-    return group.get(name) if isinstance(group, Mapping) else None
+    return cast("Mapping[str, object]", group).get(name) if isinstance(group, Mapping) else None

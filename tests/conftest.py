@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
 
 # `make test` runs the same examples everywhere; HYPOTHESIS_PROFILE=fuzz looks for new ones.
-_COMMON: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
 settings.register_profile("repeatable", derandomize=True, **_COMMON)
 settings.register_profile("fuzz", max_examples=5_000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

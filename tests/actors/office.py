@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from actors.ledger import Ledger
-from actors.outbox import Outbox
+from actors.outbox import Outbox, Terminal
 from actors.wakeup import EventWakeup
 from protocols.telemetry import Phase
 from tests.doubles.callers import FakeCaller
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from actors.ticket import Ticket
 
 _ON_THE_WAY = (Phase.RESOLVING, Phase.WAITING, Phase.PREFILL, Phase.DECODE)
+
+
+def last_word(ticket: Ticket) -> Terminal:
+    """The terminal of a request that has ended."""
+    assert ticket.outbox.terminal is not None
+    return ticket.outbox.terminal
 
 
 def closed_lane() -> tuple[Any, Any]:

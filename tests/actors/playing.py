@@ -132,7 +132,11 @@ class Player:
         try:
             async with (
                 open_world(
-                    self.engine, max_live=story.max_live, stall_timeout_s=STALL_S, hang_timeout_s=1e9, **bounds
+                    self.engine,
+                    max_live=story.max_live,
+                    stall_timeout_s=STALL_S,
+                    hang_timeout_s=1e9,
+                    **bounds,
                 ) as self.world,
                 anyio.create_task_group() as self.readers,
             ):
@@ -177,11 +181,9 @@ class Player:
         match action:
             case Ask():
                 self._ask(action)
-            case Say() | SayAll() | EndChoice() | Finish() | Fail() | Spoil() | Stranger():
+            case Say() | SayAll() | EndChoice() | Finish() | Fail() | Spoil() | Stranger() | RefuseNext():
                 self._engine_acts(action)
                 await self.world.settle()
-            case RefuseNext():
-                self.engine.refuses_next = True
             case Read(who=who, chunks=chunks):
                 await self._read(who, chunks)
             case Sleepy(who=who):
@@ -192,12 +194,8 @@ class Player:
                 await self._leave(who, way)
             case Wait(seconds=seconds):
                 await anyio.sleep(seconds)
-            case Drain() | Resume():
-                self._operate(action)
-            case Die():
-                self.is_dead = True
-                self.engine.die()
-                await anyio.sleep_forever()
+            case Drain() | Resume() | Die():
+                await self._operate(action)
 
     def _ask(self, ask: Ask) -> None:
         metadata = {"deadline-ms": "2500"} if ask.kind is Kind.DEADLINE else {}
@@ -218,6 +216,8 @@ class Player:
                 engine.emit(*deltas)
             case Stranger():
                 engine.emit(Delta(EngineId(2**40), [1], is_last=True))
+            case RefuseNext():
+                engine.refuses_next = True
             case Say(who=who) | EndChoice(who=who) | Finish(who=who) | Fail(who=who) | Spoil(who=who):
                 engine_id = self._pick(tuple(engine.live), who)
                 if engine_id is not None:
@@ -275,11 +275,19 @@ class Player:
         if way in {Exit.READER, Exit.SILENT, Exit.TWICE}:
             self.world.graph.reader_gone(visit.ticket)
 
-    def _operate(self, action: Drain | Resume) -> None:
+    async def _operate(self, action: Drain | Resume | Die) -> None:
+        match action:
+            case Drain():
+                self._drain(action)
+            case Resume():
+                self.world.graph.drain.resume()
+            case Die():
+                self.is_dead = True
+                self.engine.die()
+                await anyio.sleep_forever()
+
+    def _drain(self, action: Drain) -> None:
         drain = self.world.graph.drain
-        if isinstance(action, Resume):
-            drain.resume()
-            return
         now_s = anyio.current_time()
         end_s = now_s + action.move_s + action.more_s
         if drain.state is WorkerState.DRAINING and self.drain_ends_s is not None:
@@ -324,7 +332,9 @@ class Player:
     def _check_outcome(self, visit: Visit, outcome: Outcome) -> None:
         error = visit.ticket.outbox.terminal.error if visit.ticket.outbox.terminal else None
         kind = self.kinds[visit.id]
-        is_wrong = kind in {Kind.INVALID, Kind.MALFORMED} or (kind is Kind.WIDE and self.story.max_num_seqs == 1)
+        is_wrong = kind in {Kind.INVALID, Kind.MALFORMED} or (
+            kind is Kind.WIDE and self.story.max_num_seqs == 1
+        )
         lived_s = self.world.listener.stories[visit.id].ended_s - visit.ticket.times.arrived_s
         match outcome:
             case Outcome.COMPLETED:
@@ -342,7 +352,9 @@ class Player:
             case Outcome.REFUSED:
                 assert isinstance(error, Overloaded | EngineShutdown) or is_wrong
             case Outcome.FAILED:
-                is_refused = visit.id in self.engine.ids_of("submit") and visit.id not in self.engine.submitted
+                is_refused = (
+                    visit.id in self.engine.ids_of("submit") and visit.id not in self.engine.submitted
+                )
                 assert self.is_dead or visit.id in self.spoiled or is_refused
         assert not is_wrong or visit.id not in self.engine.submitted
 

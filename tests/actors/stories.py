@@ -139,8 +139,8 @@ class Die:
 
 
 Action = (
-    Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Stranger | RefuseNext | Read | Sleepy | Leave | Wait
-    | Drain | Resume | Die
+    Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Stranger | RefuseNext | Read | Sleepy | Leave
+    | Wait | Drain | Resume | Die
 )  # fmt: skip
 
 

@@ -160,7 +160,9 @@ class TestDeadline:
         door(office).set_deadline(ticket)
         assert ticket.deadline_s is None
 
-    @pytest.mark.parametrize("header", ["0", "-1", "", "soon", "nan", "inf", "1e999", "86400001", "0x10", ["5"]])
+    @pytest.mark.parametrize(
+        "header", ["0", "-1", "", "soon", "nan", "inf", "1e999", "86400001", "0x10", ["5"]]
+    )
     def test_a_header_that_is_no_time_is_refused_by_name(self, office: Office, header: Any) -> None:
         """The message names header, value and range; nothing else is ever raised."""
         ticket = office.open(FakeCaller(metadata={DEADLINE_KEY: header}))

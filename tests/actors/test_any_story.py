@@ -12,12 +12,12 @@ from tests.actors.stories import Story, long_story, stories
 
 # `make test` plays these; HYPOTHESIS_PROFILE=fuzz plays twenty times as many, and others in every run.
 IS_FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-LONG_STORIES = range(100) if IS_FUZZING else range(8)
+LONG_STORIES = range(200) if IS_FUZZING else range(16)
 
 
 @pytest.mark.timeout(0 if IS_FUZZING else 120)
 @given(story=stories())
-@settings(max_examples=8_000 if IS_FUZZING else 250)
+@settings(max_examples=10_000 if IS_FUZZING else 500)
 def test_any_short_story(story: Story) -> None:
     """Searched and shrunk by Hypothesis."""
     Player(story).play()

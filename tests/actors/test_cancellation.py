@@ -15,7 +15,7 @@ from protocols.errors import DeadlineExceeded, EngineShutdown, InternalError, Re
 from protocols.messages import Cancel, CancelContext, EndLive, ReaderGone
 from protocols.steps import Delta, EngineId, FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase
-from tests.actors.office import Office, closed_lane
+from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import FakeCaller
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ class TestPhases:
         assert ticket.is_ended
         assert ticket.cancel_reason is reason
         assert desk.office.listener.cancellations == {(reason, phase): 1}
-        assert [told.engine_id for told in desk.told()] == ([ticket.engine_id] if phase in AT_EXECUTOR else [])
+        assert [told.engine_id for told in desk.told()] == (
+            [ticket.engine_id] if phase in AT_EXECUTOR else []
+        )
 
     def test_a_finished_request_is_left_alone(self, desk: Desk) -> None:
         """Its outcome stays, nobody is told, nothing is counted (S02 b)."""
@@ -106,8 +108,8 @@ class TestPhases:
         ticket.budget_s = 5.0
         desk.monitor.end_early(ticket, reason)
         assert ticket.outcome is outcome
-        assert type(ticket.outbox.terminal.error) is error
-        assert ticket.outbox.terminal.finish_reason is None
+        assert type(last_word(ticket).error) is error
+        assert last_word(ticket).finish_reason is None
 
     def test_tokens_owed_at_an_early_end_are_still_delivered_unless_the_reader_left(self, desk: Desk) -> None:
         """Only the one who went away is not charged for them."""
@@ -124,8 +126,8 @@ class TestClient:
         ticket = desk.open()
         desk.monitor.on_control(ReaderGone(ticket.engine_id))
         assert ticket.outcome is Outcome.CANCELLED
-        assert ticket.outbox.terminal.finish_reason is FinishReason.CANCELLED
-        assert ticket.outbox.terminal.prompt_tokens == 4
+        assert last_word(ticket).finish_reason is FinishReason.CANCELLED
+        assert last_word(ticket).prompt_tokens == 4
 
     @pytest.mark.parametrize(
         ("has_stops", "taken", "outcome"),
@@ -182,7 +184,7 @@ class TestSweep:
         desk.office.now_s = 105.0
         desk.monitor.on_sweep()
         assert ticket.outcome is Outcome.DEADLINE
-        assert "5 s" in str(ticket.outbox.terminal.error)
+        assert "5 s" in str(last_word(ticket).error)
 
     def test_a_stalled_reader_ends_for_that_reason(self, desk: Desk) -> None:
         """Measured from the first token it left lying; its neighbour that reads goes on."""
@@ -250,7 +252,9 @@ def test_any_wishes_end_each_request_at_most_once_and_abort_it_at_most_once(
             assert ticket.is_ended or not is_due
     told = [cancel.engine_id for cancel in desk.told()]
     ended = [ticket for ticket in tickets if ticket.is_ended]
-    expected = [t.engine_id for t, phase in zip(tickets, phases, strict=True) if t.is_ended and phase in AT_EXECUTOR]
+    expected = [
+        t.engine_id for t, phase in zip(tickets, phases, strict=True) if t.is_ended and phase in AT_EXECUTOR
+    ]
     assert sorted(told) == expected
     assert sum(desk.office.listener.cancellations.values()) == len(ended) == len(desk.office.listener.stories)
     desk.close()

@@ -1,4 +1,4 @@
-"""Promises of the drain, on a fake clock: who finishes, who is moved, who is interrupted, and exactly when."""
+"""Promises of the drain, on a fake clock: who finishes, who is moved, who is interrupted, and when."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class TestFinishing:
     async def test_those_who_wait_for_a_slot_are_work_in_hand(self, open_world: OpenWorld) -> None:
         """Admitted is admitted: a slot that gets free during the drain is given to them."""
         async with open_world(SteppingEngine(max_num_seqs=1)) as world:
-            visits = [world.ask(max_tokens=3) for _ in range(3)]
-            await world.settle()
+            for _ in range(3):
+                await world.ask_settled(max_tokens=3)
             report = await drained(world)
             assert report.finished == 3
             assert world.outcomes() == {Outcome.COMPLETED: 3}
@@ -82,7 +82,9 @@ class TestFinishing:
             assert (report.live_at_start, report.finished) == (1, 1)
             assert world.outcomes() == {Outcome.COMPLETED: 1}
 
-    async def test_newcomers_are_refused_at_once_in_the_word_that_moves_them(self, open_world: OpenWorld) -> None:
+    async def test_newcomers_are_refused_at_once_in_the_word_that_moves_them(
+        self, open_world: OpenWorld
+    ) -> None:
         """While it drains and after, until it is resumed."""
         async with open_world(NeverFirstToken()) as world:
             await world.ask_settled()

@@ -110,7 +110,13 @@ class TestAnswers:
             visit = world.ask(max_tokens=3)
             await visit.answer()
             story = world.listener.stories[visit.id]
-            times = [story.arrived_s, story.admitted_s, story.resolved_s, story.submitted_s, story.first_token_s]
+            times = [
+                story.arrived_s,
+                story.admitted_s,
+                story.resolved_s,
+                story.submitted_s,
+                story.first_token_s,
+            ]
             assert None not in times
             assert [*times, story.ended_s] == sorted([*times, story.ended_s])  # type: ignore[type-var]
             assert (story.prompt_tokens, story.completion_tokens, story.finish_reason) == (4, 3, "length")
@@ -287,7 +293,9 @@ class TestCancel:
             assert world.outcomes() == {Outcome.CANCELLED: 64}
             assert sorted(world.engine.ids_of("abort")) == [visit.id for visit in visits]
 
-    async def test_a_burst_of_requests_that_leave_before_they_are_looked_at(self, open_world: OpenWorld) -> None:
+    async def test_a_burst_of_requests_that_leave_before_they_are_looked_at(
+        self, open_world: OpenWorld
+    ) -> None:
         """As many as the intake's lane holds, all gone in the turn in which they came."""
         async with open_world(SteppingEngine(), max_live=1) as world:
             visits = [world.ask() for _ in range(65)]
@@ -373,7 +381,8 @@ class TestHostileEngines:
             assert isinstance((await world.ask().answer()).error, GenerationFailed)
 
     @pytest.mark.parametrize(
-        "bad", [MalformedTokens.NEGATIVE, MalformedTokens.BEYOND_VOCABULARY, MalformedTokens.WRONG_TYPE, None, 1.5]
+        "bad",
+        [MalformedTokens.NEGATIVE, MalformedTokens.BEYOND_VOCABULARY, MalformedTokens.WRONG_TYPE, None, 1.5],
     )
     async def test_one_that_says_what_is_no_token(self, open_world: OpenWorld, bad: Any) -> None:
         """Its good tokens are delivered, it is aborted once, its neighbours live."""

@@ -1,14 +1,15 @@
-"""Promises of the graph's life: one death path, every live request ended, the engine stopped, in this order."""
+"""Promises of the graph's life: one death path, everybody ended, the engine stopped, in this order."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from actors.cancellation import CancellationMonitor
-from actors.drain import DrainCoordinator
+from actors.drain import DrainCoordinator, DrainLadder
 from actors.executor import Executor
 from actors.graph import Surroundings, open_graph
 from actors.intake import RequestIntake
@@ -17,7 +18,6 @@ from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
 from protocols.errors import EngineDead, EngineShutdown, EngineStartError
 from protocols.telemetry import Outcome, WorkerState
-from tests.actors.world import until_crash
 from tests.doubles.engines import (
     DiesAtStep,
     FailsToStart,
@@ -30,13 +30,33 @@ from tests.doubles.engines import (
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from actors.graph import Graph
-    from tests.actors.world import World
+    from tests.actors.world import Visit, World
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
+
+
+async def crash(
+    open_world: OpenWorld,
+    live: Callable[[World], Awaitable[None]],
+    engine: ScriptedEngine | None = None,
+    **bounds: Any,
+) -> World:
+    """A graph that breaks while, or after, ``live`` has run in it; what is left of it."""
+    worlds: list[World] = []
+
+    async def break_down() -> None:
+        async with open_world(engine, **bounds) as world:
+            worlds.append(world)
+            await live(world)
+            await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup):
+        await break_down()
+    return worlds[0]
 
 
 def causes(exc: BaseException) -> list[BaseException]:
@@ -52,20 +72,21 @@ def check_one_death(world: World, kind: type[BaseException]) -> None:
     assert [type(cause) for cause in causes(world.crashes[0])] == [kind]
     assert world.listener.states[-2:] == [WorkerState.FAILED, WorkerState.STOPPING]
     assert world.engine.stops == 1
-    for visit in world.visits:
-        assert visit.ticket.is_ended
+    assert all(visit.ticket.is_ended for visit in world.visits)
 
 
 class TestDeadEngine:
     @pytest.mark.parametrize("step", [1, 2, 7])
     async def test_every_live_request_gets_engine_shutdown(self, open_world: OpenWorld, step: int) -> None:
         """Running, waiting and just arrived; those with tokens keep them first."""
-        with pytest.raises(ExceptionGroup):
-            async with open_world(DiesAtStep(step, max_num_seqs=1)) as world:
-                visits = [world.ask(max_tokens=100) for _ in range(3)]
-                await until_crash()
+
+        async def ask(world: World) -> None:
+            for _ in range(3):
+                world.ask(max_tokens=100)
+
+        world = await crash(open_world, ask, DiesAtStep(step, max_num_seqs=1))
         check_one_death(world, EngineDead)
-        for visit in visits:
+        for visit in world.visits:
             answer = await visit.answer()
             assert isinstance(answer.error, EngineShutdown)
             assert answer.tokens == list(range(1000, 1000 + len(answer.tokens)))
@@ -73,56 +94,57 @@ class TestDeadEngine:
 
     async def test_the_cause_is_kept(self, open_world: OpenWorld) -> None:
         """What killed the engine is behind what the crash reports."""
-        with pytest.raises(ExceptionGroup):
-            async with open_world() as world:
-                world.engine.die(RuntimeError("cuda is gone"))
-                await until_crash()
-        (cause,) = causes(world.crashes[0])
+
+        async def die(world: World) -> None:
+            world.engine.die(RuntimeError("cuda is gone"))
+
+        (cause,) = causes((await crash(open_world, die)).crashes[0])
         assert str(cause.__cause__) == "cuda is gone"
 
     async def test_the_crash_is_told_while_everybody_is_still_there(self, open_world: OpenWorld) -> None:
         """The worker must leave discovery before its clients hear of it, and before the engine is stopped."""
         seen: list[tuple[int, int]] = []
-        with pytest.raises(ExceptionGroup):
-            async with open_world() as world:
-                crashes = world.crashes
 
-                def on_crash(exc: BaseException) -> None:
-                    seen.append((world.graph.ledger.live_count, world.engine.stops))
-                    crashes.append(exc)
+        async def die(world: World) -> None:
+            world.look_at_crash = lambda: seen.append((world.graph.ledger.live_count, world.engine.stops))
+            await world.ask_settled()
+            world.engine.die()
 
-                world.on_crash = on_crash
-                await world.ask_settled()
-                world.engine.die()
-                await until_crash()
+        await crash(open_world, die)
         assert seen == [(1, 0)]
 
-    async def test_a_step_under_way_is_not_waited_for(self, open_world: OpenWorld) -> None:
-        """Steps that were made before the death reach their readers if they reached the streamer."""
-        with pytest.raises(ExceptionGroup):
-            async with open_world() as world:
-                visit = await world.ask_settled()
-                world.engine.say(visit.id, 5)
-                world.engine.die()
-                await until_crash()
-        answer = await visit.answer()
+    async def test_steps_under_way_reach_their_reader_or_nobody(self, open_world: OpenWorld) -> None:
+        """What was said before the death comes whole or not at all, and then the word that moves it."""
+
+        async def die(world: World) -> None:
+            visit = await world.ask_settled()
+            world.engine.say(visit.id, 5)
+            world.engine.die()
+
+        world = await crash(open_world, die)
+        answer = await world.visits[0].answer()
         assert answer.tokens in ([], [5])
         assert isinstance(answer.error, EngineShutdown)
 
     async def test_a_hung_engine_is_a_dead_one(self, open_world: OpenWorld) -> None:
         """Requests in flight and no step: one death path, within a tenth of the time-out."""
-        engine = ScriptedEngine()
-        start_s = 0.0
-        with pytest.raises(ExceptionGroup):
-            async with open_world(engine, hang_timeout_s=30.0) as world:
-                first = await world.ask_settled()
-                engine.finish(first.id)
-                await anyio.sleep(1000)
-                start_s = anyio.current_time()
-                await world.ask_settled()
-                await until_crash()
-        assert 30 <= anyio.current_time() - start_s <= 36.1
+        asked_s = 0.0
+
+        async def hang(world: World) -> None:
+            nonlocal asked_s
+            first = await world.ask_settled()
+            world.engine.finish(first.id)
+            await anyio.sleep(1000)
+            asked_s = anyio.current_time()
+            await world.ask_settled()
+
+        world = await crash(open_world, hang, hang_timeout_s=30.0)
+        assert 30 <= anyio.current_time() - asked_s <= 36.1
         check_one_death(world, EngineDead)
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError("a bug")
 
 
 ACTORS: list[tuple[type[Any], str]] = [
@@ -145,32 +167,25 @@ class TestBrokenActor:
     ) -> None:
         """Never half alive: one crash, every request ended, the engine stopped."""
 
-        def broken(*_: object) -> None:
-            raise ZeroDivisionError("a bug")
+        async def live(world: World) -> None:
+            running = world.ask(max_tokens=1000)
+            await running.reader.read()
+            monkeypatch.setattr(actor, handler, broken)
+            world.ask(max_tokens=1000)
+            leaving = world.ask(max_tokens=1000)
+            await leaving.leave()
+            await running.leave()
+            now_s = anyio.current_time()
+            world.graph.drain.begin(DrainLadder(started_s=now_s, move_at_s=now_s + 5, end_at_s=now_s + 5))
 
-        with pytest.raises(ExceptionGroup):
-            async with open_world(SteppingEngine()) as world:
-                running = world.ask(max_tokens=1000)
-                await running.reader.read()
-                monkeypatch.setattr(actor, handler, broken)
-                world.ask(max_tokens=1000)
-                leaving = world.ask(max_tokens=1000)
-                await leaving.leave()
-                await running.leave()
-                now_s = anyio.current_time()
-                world.graph.drain.begin(_ladder(now_s + 5))
-                await until_crash()
-        check_one_death(world, ZeroDivisionError)
+        check_one_death(await crash(open_world, live, SteppingEngine()), ZeroDivisionError)
 
     async def test_a_reader_never_meets_an_exception_of_a_channel(
         self, open_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Between the death of the executor and the end of the graph, reading stays typed."""
 
-        def broken(*_: object) -> None:
-            raise ZeroDivisionError("a bug")
-
-        async def read_slowly(graph: Graph, visit: Any) -> None:
+        async def read_slowly(graph: Graph, visit: Visit) -> None:
             while not visit.ticket.outbox.is_drained:
                 await visit.reader.read()
                 graph.reader_gone(visit.ticket)
@@ -178,17 +193,17 @@ class TestBrokenActor:
                 await anyio.lowlevel.checkpoint()
 
         async with anyio.create_task_group() as tasks:
-            with pytest.raises(ExceptionGroup):
-                async with open_world(outbox_tokens=8, chunk_tokens=1) as world:
-                    visits = [await world.ask_settled(max_tokens=100) for _ in range(8)]
-                    for visit in visits:
-                        world.engine.say(visit.id, *range(8))
-                    await world.settle()
-                    monkeypatch.setattr(Executor, "on_control", broken)
-                    for visit in visits:
-                        tasks.start_soon(read_slowly, world.graph, visit)
-                    await until_crash()
-        assert all(visit.reader.terminals == 1 for visit in visits)
+
+            async def live(world: World) -> None:
+                for visit in [await world.ask_settled(max_tokens=100) for _ in range(8)]:
+                    world.engine.say(visit.id, *range(8))
+                await world.settle()
+                monkeypatch.setattr(Executor, "on_control", broken)
+                for visit in world.visits:
+                    tasks.start_soon(read_slowly, world.graph, visit)
+
+            world = await crash(open_world, live, outbox_tokens=8, chunk_tokens=1)
+        assert all(visit.reader.terminals == 1 for visit in world.visits)
 
 
 class TestClosing:
@@ -206,11 +221,11 @@ class TestClosing:
         """The supervisor's task may be cancelled at any time."""
         with anyio.move_on_after(5):
             async with open_world(SteppingEngine()) as world:
-                world.ask(max_tokens=100_000)
-                await until_crash()
+                visit = world.ask(max_tokens=100_000)
+                await anyio.sleep_forever()
         assert world.engine.stops == 1
         assert world.crashes == []
-        assert isinstance(world.visits[0].ticket.outbox.terminal.error, EngineShutdown)
+        assert isinstance((await visit.answer()).error, EngineShutdown)
 
     async def test_an_engine_that_does_not_stop_is_given_up(self) -> None:
         """Bounded: the way out waits for it no longer than it says."""
@@ -254,9 +269,3 @@ def _around(
     on_crash: Callable[[BaseException], None] = lambda _: None,
 ) -> Surroundings:
     return Surroundings(engine=engine, telemetry=listener, clock=anyio.current_time, on_crash=on_crash)
-
-
-def _ladder(end_s: float) -> Any:
-    from actors.drain import DrainLadder
-
-    return DrainLadder(started_s=anyio.current_time(), move_at_s=end_s, end_at_s=end_s)

@@ -15,7 +15,7 @@ from protocols.engine import EngineCapabilities
 from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
 from protocols.messages import Admitted, Submit
 from protocols.telemetry import CancelReason, Outcome, Phase
-from tests.actors.office import Office, closed_lane
+from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import PROMPT, FakeCaller, wire_request
 from tests.doubles.engines import engine_info
 
@@ -26,7 +26,10 @@ class Door:
     def __init__(self, **bounds: Any) -> None:
         self.office = Office()
         self.admission = Admission(
-            self.office.ledger, GraphSettings(**bounds), EngineCapabilities(can_pause=True, max_n=8), engine_info()
+            self.office.ledger,
+            GraphSettings(**bounds),
+            EngineCapabilities(can_pause=True, max_n=8),
+            engine_info(),
         )
         self.intake = RequestIntake(
             closed_lane()[1], closed_lane()[0], self.office.ledger, self.admission, self.office.listener
@@ -77,7 +80,7 @@ def test_a_refusal_is_typed_counted_and_final(door: Door) -> None:
     ticket, admitted = door.knock(wire_request(max_tokens=0))
     assert admitted is None
     assert ticket.outcome is Outcome.REFUSED
-    assert isinstance(ticket.outbox.terminal.error, InvalidRequest)
+    assert isinstance(last_word(ticket).error, InvalidRequest)
     assert door.office.listener.rejections == {"invalid_request": 1}
     assert (door.office.ledger.admitted, door.office.ledger.reserved_tokens) == (0, 0)
 
@@ -87,7 +90,7 @@ def test_a_refusal_at_a_full_door_comes_before_the_request_is_read(door: Door) -
     full = Door(max_live=1)
     full.knock()
     ticket, _ = full.knock({"token_ids": "nonsense"})
-    assert isinstance(ticket.outbox.terminal.error, Overloaded)
+    assert isinstance(last_word(ticket).error, Overloaded)
     assert full.office.listener.rejections == {"max_live": 1}
 
 
@@ -95,7 +98,7 @@ def test_a_closed_door_says_draining(door: Door) -> None:
     """In the word that lets a frontend move the request."""
     door.admission.close()
     ticket, _ = door.knock()
-    assert isinstance(ticket.outbox.terminal.error, EngineShutdown)
+    assert isinstance(last_word(ticket).error, EngineShutdown)
     assert door.office.listener.rejections == {"draining": 1}
 
 
@@ -164,5 +167,5 @@ def test_whatever_arrives_is_admitted_or_refused(wire: Any) -> None:
     assert ticket.is_ended == (admitted is None)
     assert door.office.ledger.admitted + door.office.ledger.admitted_probes == (admitted is not None)
     if admitted is None:
-        assert isinstance(ticket.outbox.terminal.error, InvalidRequest | Overloaded)
+        assert isinstance(last_word(ticket).error, InvalidRequest | Overloaded)
         assert sum(door.office.listener.rejections.values()) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,9 @@ from protocols.steps import Delta, FinishReason
 from protocols.telemetry import Outcome, Phase
 from tests.actors.office import Office
 from tests.doubles.callers import FakeCaller
+
+if TYPE_CHECKING:
+    from actors.ticket import Ticket
 
 DONE = Terminal(finish_reason=FinishReason.LENGTH)
 
@@ -169,7 +174,7 @@ def test_the_books_balance_after_every_action(actions: list[tuple[str, int]]) ->
     """started = live + outcomes, whatever is opened, admitted and ended in whatever order."""
     office = Office()
     ledger = office.ledger
-    everyone = []
+    everyone: list[Ticket] = []
     for action, number in actions:
         if action == "end" and everyone:
             ledger.end(everyone[number % len(everyone)], list(Outcome)[number % len(Outcome)], DONE)

@@ -322,7 +322,9 @@ Actions = st.lists(
 )
 
 
-@given(actions=Actions, bound=st.integers(1, 12), cap=st.integers(1, 6), fails=st.booleans(), drops=st.booleans())
+@given(
+    actions=Actions, bound=st.integers(1, 12), cap=st.integers(1, 6), fails=st.booleans(), drops=st.booleans()
+)
 @example(actions=[("put", 0, 1), ("put", 1, 1)], bound=1, cap=4, fails=False, drops=True)
 def test_any_mix_of_puts_and_reads_delivers_every_token_once_and_in_order(
     actions: list[tuple[str, int, int]], bound: int, cap: int, fails: bool, drops: bool

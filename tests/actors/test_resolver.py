@@ -14,7 +14,7 @@ from protocols.errors import EngineShutdown, InvalidRequest
 from protocols.messages import Admitted
 from protocols.requests import decode_request
 from protocols.telemetry import Outcome, Phase
-from tests.actors.office import Office, closed_lane
+from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import PROMPT, wire_request
 from tests.doubles.engines import engine_info
 
@@ -26,7 +26,12 @@ class Desk:
         self.office = Office()
         rules = SpecRules("double", EngineCapabilities(max_n=2), engine_info(), capacity=2)
         self.resolver = SpecResolver(
-            closed_lane()[1], closed_lane()[0], self.office.ledger, rules, self.office.clock, self.office.listener
+            closed_lane()[1],
+            closed_lane()[0],
+            self.office.ledger,
+            rules,
+            self.office.clock,
+            self.office.listener,
         )
 
     def bring(self, **options: Any) -> tuple[Any, Any]:
@@ -55,7 +60,7 @@ def test_a_request_that_cannot_be_served_is_refused_and_counted(desk: Desk) -> N
     ticket, resolved = desk.bring(logprobs=1)
     assert resolved is None
     assert ticket.outcome is Outcome.REFUSED
-    assert isinstance(ticket.outbox.terminal.error, InvalidRequest)
+    assert isinstance(last_word(ticket).error, InvalidRequest)
     assert desk.office.listener.rejections == {"invalid_request": 1}
 
 

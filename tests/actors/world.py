@@ -54,8 +54,8 @@ class World:
         self.settings = settings
         self.listener = RecordingTelemetry()
         self.crashes: list[BaseException] = []
-        # What the graph calls when it breaks; a test may put its own here.
-        self.on_crash: Callable[[BaseException], None] = self.crashes.append
+        # Called when the graph breaks, while it still stands.
+        self.look_at_crash: Callable[[], None] = lambda: None
         self.visits: list[Visit] = []
         self.graph: Graph
 
@@ -64,6 +64,11 @@ class World:
         visit = Visit(self.graph, caller or FakeCaller(), wire_request(**options) if wire is None else wire)
         self.visits.append(visit)
         return visit
+
+    def note_crash(self, exc: BaseException) -> None:
+        """What the graph calls when it breaks."""
+        self.crashes.append(exc)
+        self.look_at_crash()
 
     async def ask_settled(self, **options: Any) -> Visit:
         """Begin one request and let the graph do with it what it can."""
@@ -124,7 +129,7 @@ async def open_world(engine: ScriptedEngine | None = None, **settings: Any) -> A
         engine=world.engine,
         telemetry=world.listener,
         clock=anyio.current_time,
-        on_crash=lambda exc: world.on_crash(exc),
+        on_crash=world.note_crash,
     )
     async with open_graph(world.settings, around) as graph:
         world.graph = graph
@@ -132,8 +137,3 @@ async def open_world(engine: ScriptedEngine | None = None, **settings: Any) -> A
         await world.settle()
         world.check_books()
         world.check_lanes()
-
-
-async def until_crash() -> None:
-    """The body of a test whose graph is about to break: only being cancelled ends it."""
-    await anyio.sleep_forever()

@@ -20,8 +20,8 @@ _NUMBERS = count(1)
 # Every group of the framework's dictionary carries all its keys, with None for "not set".
 _GROUPS: dict[str, tuple[str, ...]] = {
     "stop_conditions": (
-        "max_tokens", "stop", "stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden", "min_tokens",
-        "ignore_eos", "max_thinking_tokens",
+        "max_tokens", "stop", "stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden",
+        "min_tokens", "ignore_eos", "max_thinking_tokens",
     ),
     "sampling_options": (
         "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p",
@@ -29,7 +29,8 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "guided_decoding",
     ),
     "output_options": (
-        "logprobs", "prompt_logprobs", "skip_special_tokens", "formatted_prompt", "return_tokens_as_token_ids",
+        "logprobs", "prompt_logprobs", "skip_special_tokens", "formatted_prompt",
+        "return_tokens_as_token_ids",
     ),
 }  # fmt: skip
 _GROUP_OF = {key: group for group, keys in _GROUPS.items() for key in keys}

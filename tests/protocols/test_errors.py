@@ -66,5 +66,13 @@ def test_every_value_has_a_short_text() -> None:
     deep: list[object] = []
     for _ in range(5000):
         deep = [deep]
-    for value in ("x" * 10**6, list(range(10**5)), deep, 10**5000, b"x" * 1000, object(), {"k" * 1000: "v" * 1000}):
+    for value in (
+        "x" * 10**6,
+        list(range(10**5)),
+        deep,
+        10**5000,
+        b"x" * 1000,
+        object(),
+        {"k" * 1000: "v" * 1000},
+    ):
         assert len(shorten(value)) <= 80

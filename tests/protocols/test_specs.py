@@ -46,7 +46,13 @@ def test_several_choices_cannot_be_moved() -> None:
 
 def test_finish_reasons_are_the_ones_the_adapter_accepts() -> None:
     """Any other word ends a stream as an invalid chunk."""
-    assert {reason.value for reason in FinishReason} <= {"stop", "eos", "length", "cancelled", "content_filter"}
+    assert {reason.value for reason in FinishReason} <= {
+        "stop",
+        "eos",
+        "length",
+        "cancelled",
+        "content_filter",
+    }
 
 
 def test_the_null_listener_hears_everything() -> None:
