@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from protocols.telemetry import AbortResult, CancelReason, NullTelemetry, Outcome, Phase, RequestStory, WorkerState
+from protocols.telemetry import (
+    AbortResult,
+    CancelReason,
+    NullTelemetry,
+    Outcome,
+    Phase,
+    RequestStory,
+    WorkerState,
+)
 
 if TYPE_CHECKING:
     from protocols.steps import EngineStep
