@@ -190,7 +190,7 @@ class Executor:
             return
         ticket.times.submitted_s = self._clock()
         headers, ticket.execute_context = self._telemetry.request_submitted(ticket.caller.trace_headers)
-        spec = _with_headers(resolved.spec, headers)
+        spec = resolved.spec.with_trace_headers(headers) if headers else resolved.spec
         ticket.advance(Phase.PREFILL)
         try:
             self._engine.submit(ticket.engine_id, spec)
@@ -239,10 +239,3 @@ class Executor:
     def _end_failed(self, ticket: Ticket, text: str) -> None:
         error = GenerationFailed(text)
         self._ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
-
-
-def _with_headers(spec: GenerationSpec, headers: tuple[tuple[str, str], ...]) -> GenerationSpec:
-    if not headers:
-        return spec
-    fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
-    return GenerationSpec(**{**fields, "trace_headers": headers})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -201,7 +201,7 @@ class Graph:
 
 
 @asynccontextmanager
-async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncIterator[Graph]:
+async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncGenerator[Graph]:
     """Start the engine, then the actors; end them in the reverse order.
 
     Whatever outlives what is visible here as indentation. An actor that raises cancels the body;

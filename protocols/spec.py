@@ -6,6 +6,7 @@ can be wrong: an engine that refuses a spec has a bug or has died.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 
@@ -64,6 +65,10 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
     trace_headers: tuple[tuple[str, str], ...] = ()
     # A health probe of the framework: real work, but not a user's.
     is_probe: bool = False
+
+    def with_trace_headers(self, headers: tuple[tuple[str, str], ...]) -> GenerationSpec:
+        """The same request with other headers for the engine."""
+        return msgspec.structs.replace(self, trace_headers=headers)
 
     @property
     def is_movable(self) -> bool:

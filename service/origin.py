@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 DISTRIBUTION = "dynamo-actor-worker"
@@ -39,7 +40,8 @@ def _home() -> Path:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         raise ForeignPackage(f"the distribution {DISTRIBUTION} is not installed: run `make setup`") from None
-    direct = json.loads(distribution.read_text("direct_url.json") or "{}")
+    direct: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
     if direct.get("dir_info", {}).get("editable"):
-        return Path(unquote(urlparse(direct["url"]).path))
+        url: str = direct["url"]
+        return Path(unquote(urlparse(url).path))
     return Path(str(distribution.locate_file("")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class Client:
         return [model["id"] for model in json.loads(body)["data"]] if status == 200 else []
 
     @contextmanager
-    def ask(self, model: str, question: str, **options: Any) -> Iterator[Iterator[Piece]]:
+    def ask(self, model: str, question: str, **options: Any) -> Generator[Iterator[Piece]]:
         """Stream the answer to one question. Leaving the block early hangs up."""
         body = {
             "model": model,
@@ -100,6 +100,6 @@ def _pieces(response: http.client.HTTPResponse) -> Iterator[Piece]:
 
 
 def _piece(event: dict[str, Any]) -> Piece:
-    choice = event["choices"][0] if event.get("choices") else {}
-    text = choice.get("delta", {}).get("content") or ""
+    choice: dict[str, Any] = event["choices"][0] if event.get("choices") else {}
+    text: str = choice.get("delta", {}).get("content") or ""
     return Piece(text, time.monotonic(), choice.get("finish_reason"), event.get("usage"))
