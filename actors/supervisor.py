@@ -64,7 +64,8 @@ class Supervisor(Generic[T]):
         self._task = loop.create_task(
             self._hold_open(ready), name="supervisor", context=contextvars.Context()
         )
-        await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {ready, self._task}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             # Interrupted before its first step: a task that was cancelled that early never runs.
             raise StartStopped(_INTERRUPTED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from actors.drain import DrainLadder
 from protocols.errors import InvalidRequest
@@ -37,12 +37,13 @@ class Controls:
             return set(_NAMES)
         return {"status"}
 
-    async def handle(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def handle(self, name: str, given: object) -> dict[str, Any]:
         """One call of one route. Raises InvalidArgument for what was not registered, too."""
         if name not in self.names():
             raise to_framework(InvalidRequest("control", name, f"one of {', '.join(sorted(self.names()))}"))
-        if not isinstance(body, dict):
-            raise to_framework(InvalidRequest("body", type(body).__name__, "a JSON object"))
+        if not isinstance(given, dict):
+            raise to_framework(InvalidRequest("body", type(given).__name__, "a JSON object"))
+        body = cast("dict[str, Any]", given)
         if name == "status":
             return self.status()
         self._check_token(body)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import cast
 
 from service.discovery import Discovery
 from service.stopping import StopSignals
@@ -59,7 +60,7 @@ def _root_causes(exc: BaseException) -> list[str]:
             continue
         seen.add(id(current))
         if isinstance(current, BaseExceptionGroup):
-            pending.extend(current.exceptions)
+            pending.extend(cast("BaseExceptionGroup[BaseException]", current).exceptions)
         elif current.__cause__ is not None:
             pending.append(current.__cause__)
         else:

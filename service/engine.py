@@ -1,3 +1,6 @@
+# pyright: reportMissingImports=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false
+# Half of what the framework's contract names lives in its compiled module, which has no stubs for it.
 """The facade: the framework's unified-backend contract, forwarded into the graph.
 
 Every call arrives in an asyncio task of its own, and so does every step of ``generate()``. So
@@ -61,7 +64,7 @@ class ActorEngine(LLMEngine):
 
     @classmethod
     async def from_args(cls, argv: list[str] | None = None) -> tuple[ActorEngine, WorkerConfig]:
-        """Build from a command line; starts nothing. Raises SystemExit as the console script does."""
+        """Build from a command line; starts nothing. Raises what `service.serving.assemble` does."""
         from service.serving import assemble  # noqa: PLC0415 - serving builds this class
 
         engine = assemble(argv, StopSignals())
@@ -163,9 +166,8 @@ class ActorEngine(LLMEngine):
         return await self._supervisor.while_open(self._graph.drain_by(ladder))
 
     def ladder_from_now(self) -> DrainLadder:
-        """The budgets, counted from the first signal, or from now when there was none."""
-        now_s = time.monotonic()
-        started_s = self._signals.first_s or now_s
+        """The budgets, counted from when the stop was asked for."""
+        now_s, started_s = time.monotonic(), self._asked_s()
         if self._signals.is_forced:
             return DrainLadder(started_s=started_s, move_at_s=now_s, end_at_s=now_s)
         budgets = self._plan.budgets
@@ -190,11 +192,12 @@ class ActorEngine(LLMEngine):
         supervisor = self._supervisor
         if supervisor is None:
             return
+        return_by_s = self._asked_s() + self._plan.budgets.return_by_s
         if self._graph is None:
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
         await self.drain()
-        await self.wait_read(self._return_by_s())
+        await self.wait_read(return_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
         self._supervisor = None
@@ -234,9 +237,12 @@ class ActorEngine(LLMEngine):
             new_wakeup=FutureWakeup,
         )
 
-    def _return_by_s(self) -> float:
-        started_s = self._signals.first_s or time.monotonic()
-        return started_s + self._plan.budgets.return_by_s
+    def _asked_s(self) -> float:
+        """When the stop was asked for: at the first signal, or, where none was seen, a grace ago.
+
+        Nobody waits a grace for a control route, and the framework cleans up after its grace.
+        """
+        return self._signals.first_s or time.monotonic() - self._plan.budgets.grace_s
 
     def _on_signal_anywhere(self, count: int) -> None:
         self._tell_loop(self._on_signal, count)

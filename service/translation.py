@@ -7,6 +7,7 @@ of these five leaves the facade.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from dynamo._core import Context
 from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
@@ -45,7 +46,7 @@ class ContextCaller:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The client's ``x-dynamo-meta-*`` headers."""
-        return self._context.metadata  # type: ignore[no-any-return]
+        return cast("Mapping[str, str]", self._context.metadata)
 
 
 def to_framework(error: Exception) -> Exception:

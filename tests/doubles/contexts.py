@@ -7,7 +7,7 @@ the client did; the double's objects share that state, the real ones do so insid
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NUMBERS = count(1)
 class Client(Protocol):
     """Somebody who asks through the frontend, and may leave."""
 
-    def context(self) -> Context:
+    def context(self) -> Any:
         """Another object for the same request."""
         ...
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
 
-from protocols.steps import FinishReason
 from protocols.telemetry import Outcome, WorkerState
 from service.controls import Controls
 from service.telemetry.recorder import RecorderSettings, build_recorder
@@ -20,15 +19,10 @@ from tests.service.worker import synthetic
 
 if TYPE_CHECKING:
     from tests.service.conftest import OpenWorker
-    from tests.service.worker import FacadeWorker
 
 ROUTES = {"drain", "resume", "status", "trace"}
 FOREVER = 1900
 TOKEN = "a long secret"
-
-
-def finish(worker: FacadeWorker, engine: ScriptedEngine, engine_id: int) -> None:
-    worker.loop.call(lambda: engine.finish(engine_id, FinishReason.STOP, [9]))  # type: ignore[arg-type]
 
 
 def test_status_before_the_start(open_worker: OpenWorker) -> None:
@@ -49,7 +43,7 @@ def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
         worker.open()
         done = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        finish(worker, engine, 1)
+        worker.finish(1)
         done.read_to_end()
         worker.ask(wire_request())
         worker.ask(wire_request())
@@ -191,7 +185,7 @@ def test_resume_while_draining_is_refused(open_worker: OpenWorker) -> None:
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
         with pytest.raises(InvalidArgument, match="while draining"):
             worker.control("resume")
-        finish(worker, engine, 1)
+        worker.finish(1)
         call.read_to_end()
         draining.result(10)
 

@@ -9,6 +9,7 @@ import pytest
 from dynamo.llm.exceptions import EngineShutdown
 
 from protocols.errors import EngineDead
+from protocols.steps import EngineId
 from protocols.telemetry import WorkerState
 from service.death import DeathPath, _root_causes
 from service.discovery import Discovery
@@ -88,7 +89,7 @@ def test_a_crashed_actor_ends_the_worker_just_so(
             raise KeyError("a bug")
 
         monkeypatch.setattr("actors.streamer.ChunkStreamer.on_step", breaks)
-        worker.loop.call(lambda: engine.say(1, 5))
+        worker.say(1, 5)
         call.read_to_end()
         assert isinstance(call.error, EngineShutdown)
         worker.until(lambda: "signal SIGTERM" in worker.events)
@@ -116,7 +117,7 @@ def test_tokens_before_the_death_are_delivered(open_worker: OpenWorker) -> None:
         worker.until(lambda: engine.live)
 
         def say_and_die() -> None:
-            engine.say(1, 1, 2, 3)
+            engine.say(EngineId(1), 1, 2, 3)
             engine.die()
 
         worker.loop.call(say_and_die)

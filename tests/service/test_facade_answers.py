@@ -114,10 +114,10 @@ def test_tokens_that_come_with_the_finish_are_delivered_once(
         call = worker.ask(wire_request([1], max_tokens=5))
         worker.until(lambda: engine.live)
         if first_ids:
-            worker.loop.call(lambda: engine.say(1, *first_ids))
+            worker.say(1, *first_ids)
             worker.until(lambda: call.is_step_done)
         worker.loop.call(lambda: engine.emit(Delta(EngineId(1), [])))
-        worker.loop.call(lambda: engine.finish(1, FinishReason.LENGTH, [8, 9]))
+        worker.finish(1, FinishReason.LENGTH, [8, 9])
         call.read_to_end()
         check_answer(call, prompt_tokens=1)
         assert call.tokens == [*first_ids, 8, 9]
@@ -134,7 +134,7 @@ def test_every_reason_reaches_the_wire_in_the_adapters_words(
         worker.open()
         call = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        worker.loop.call(lambda: engine.finish(1, reason, [7]))
+        worker.finish(1, reason, [7])
         call.read_to_end()
         if reason is FinishReason.CANCELLED:
             assert type(call.error).__name__ == "Unknown"
@@ -174,11 +174,11 @@ def test_a_reader_that_is_behind_gets_what_waits_in_one_chunk(open_worker: OpenW
         worker.open()
         call = worker.ask(wire_request(n=2))
         worker.until(lambda: engine.live)
-        worker.loop.call(lambda: engine.say(1, 1, index=0))
+        worker.say(1, 1, index=0)
         call.finish_step()
         for token in range(2, 8):
-            worker.loop.call(lambda token=token: engine.say(1, token, index=0))
-        worker.loop.call(lambda: engine.say(1, 8, index=1))
+            worker.say(1, token, index=0)
+        worker.say(1, 8, index=1)
         worker.until(lambda: worker.recorder.tokens == 8)
         ends = [Delta(EngineId(1), [], index, FinishReason.STOP, is_last=index == 1) for index in (0, 1)]
         worker.loop.call(lambda: engine.emit(*ends))
@@ -205,6 +205,7 @@ def test_the_health_probe_is_answered_by_a_full_worker(open_worker: OpenWorker) 
         busy = worker.ask(wire_request(max_tokens=40))
         worker.until(lambda: worker.graph.ledger.admitted == 1)
         payload = worker.loop.run(worker.facade.health_check_payload())
+        assert payload is not None
         probe = worker.generate(wire_request(payload.pop("token_ids"), **payload)).read_to_end()
         check_answer(probe, prompt_tokens=1)
         assert len(probe.tokens) == 1

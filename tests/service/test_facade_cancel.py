@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -93,9 +93,9 @@ def test_the_chunk_after_a_cancel_is_the_last(open_worker: OpenWorker) -> None:
         call = worker.ask(wire_request(max_tokens=LONG))
         worker.until(lambda: engine.live)
         for token in range(1, 6):
-            worker.loop.call(lambda token=token: engine.say(1, token))
+            worker.say(1, token)
             call.step()
-        worker.loop.call(lambda: engine.say(1, 6))
+        worker.say(1, 6)
         worker.until(lambda: worker.recorder.tokens == 6)
         worker.leave(call.client)
         call.step()
@@ -104,7 +104,7 @@ def test_the_chunk_after_a_cancel_is_the_last(open_worker: OpenWorker) -> None:
         assert engine.ids_of("abort") == [1]
         second = worker.ask(wire_request(max_tokens=3))
         worker.until(lambda: engine.live)
-        worker.loop.call(lambda: engine.finish(2, FinishReason.LENGTH, [1, 2, 3]))
+        worker.finish(2, FinishReason.LENGTH, [1, 2, 3])
         assert second.read_to_end().finish_reasons == ["length"]
         assert worker.outcomes == {"cancelled": 1, "completed": 1}
         story = worker.stories[0]
@@ -118,7 +118,7 @@ def test_an_abort_after_the_end_is_nothing(open_worker: OpenWorker) -> None:
         worker.open()
         call = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        worker.loop.call(lambda: engine.finish(1, FinishReason.STOP, [9]))
+        worker.finish(1, FinishReason.STOP, [9])
         call.finish_step()
         worker.leave(call.client)
         call.read_to_end()
@@ -141,7 +141,7 @@ def test_an_abort_twice_is_one_abort(open_worker: OpenWorker) -> None:
         worker.leave(call.client)
         worker.until(lambda: engine.ids_of("abort"))
         assert engine.ids_of("abort") == [1]
-        worker.loop.call(lambda: engine.finish(1, FinishReason.CANCELLED))
+        worker.finish(1, FinishReason.CANCELLED)
         worker.settle_engine()
 
 
@@ -165,7 +165,7 @@ def test_of_two_with_one_id_only_the_one_that_left_is_ended(open_worker: OpenWor
         worker.until(lambda: len(engine.live) == 2)
         worker.leave(second.client)
         check_cancelled(second.read_to_end())
-        worker.loop.call(lambda: engine.finish(1, FinishReason.LENGTH, [1, 2]))
+        worker.finish(1, FinishReason.LENGTH, [1, 2])
         first.read_to_end()
         assert first.tokens == [1, 2]
         assert first.finish_reasons == ["length"]
@@ -190,7 +190,7 @@ def test_a_dropped_generator_frees_its_place(open_worker: OpenWorker) -> None:
         worker.open()
         call = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        worker.loop.call(lambda: engine.say(1, 5))
+        worker.say(1, 5)
         call.finish_step()
         call.drop()
         worker.settle_engine()
@@ -292,16 +292,15 @@ def test_a_crowd_that_leaves_at_once_is_ended_one_by_one(
     crowd = 150
     with open_worker(synthetic(1.0), max_live=max_live) as worker:
         worker.open()
+        facade: Any = worker.facade
         clients = [FakeClient() for _ in range(crowd)]
         strangers = [FakeClient() for _ in range(crowd)]
 
         async def leave_together() -> list[list[str]]:
-            generators = [
-                worker.facade.generate(request=wire_request(), context=c.context()) for c in clients
-            ]
+            generators = [facade.generate(request=wire_request(), context=c.context()) for c in clients]
             for client in clients:
                 client.leave()
-            aborts = [asyncio.ensure_future(worker.facade.abort(c.context())) for c in strangers + clients]
+            aborts = [asyncio.ensure_future(facade.abort(c.context())) for c in strangers + clients]
             for _ in range(turns):
                 await asyncio.sleep(0)
             answers = await asyncio.gather(*(_reasons(generator) for generator in generators))
@@ -315,8 +314,8 @@ def test_a_crowd_that_leaves_at_once_is_ended_one_by_one(
         assert len(worker.stories) == crowd
 
 
-async def _reasons(generator: object) -> list[str]:
+async def _reasons(generator: Any) -> list[str]:
     try:
-        return [chunk["finish_reason"] async for chunk in generator if "finish_reason" in chunk]  # type: ignore[attr-defined]
+        return [chunk["finish_reason"] async for chunk in generator if "finish_reason" in chunk]
     except Exception as exc:
         return [type(exc).__name__]

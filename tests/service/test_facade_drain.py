@@ -243,3 +243,16 @@ def test_the_budget_counts_from_the_signal(open_worker: OpenWorker) -> None:
         call.read_to_end()
         cleanup.result(5)
         assert isinstance(call.error, EngineShutdown)
+
+
+def test_without_a_signal_the_grace_is_not_given_again(open_worker: OpenWorker) -> None:
+    """A control route waits for no grace, and a cleanup without a signal we saw comes after it."""
+    with open_worker(
+        synthetic(5.0), drain=replace(PATIENT, grace_s=1000.0, move_at_s=1000.1, drain_until_s=1000.2)
+    ) as worker:
+        worker.open()
+        (call,) = ask_many(worker, 1, max_tokens=FOREVER)
+        cleanup = worker.begin_cleanup()
+        call.read_to_end()
+        cleanup.result(5)
+        assert isinstance(call.error, EngineShutdown)

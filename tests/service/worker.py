@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from prometheus_client import CollectorRegistry
 
 from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
 from actors.settings import GraphSettings
+from protocols.steps import EngineId, FinishReason
 from service.engine import ActorEngine
 from service.framework import build_worker_config
 from service.options.budgets import DrainBudgets
@@ -18,9 +19,12 @@ from service.stopping import StopSignals
 from service.telemetry.loop_lag import LoopLag
 from tests.doubles.bridge import BridgeDriver
 from tests.doubles.endpoints import EndpointDouble
+from tests.doubles.engines import ScriptedEngine
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from actors.graph import Graph
     from protocols.engine import Engine
     from protocols.telemetry import RequestStory
@@ -91,7 +95,7 @@ class FacadeWorker(BridgeDriver):
         self.events: list[str] = []
         self.signals = StopSignals()
         self.engine = engine or synthetic()
-        self.recorder = recorder or RecorderDouble()
+        self.recorder: Any = recorder or RecorderDouble()
         plan = ServingPlan(
             graph=GraphSettings(**settings),
             budgets=drain,
@@ -101,7 +105,7 @@ class FacadeWorker(BridgeDriver):
             control_token=control_token,
             is_loopback=is_loopback,
         )
-        facade = ActorEngine(plan, self.engine, self.recorder, self.signals)
+        facade = ActorEngine(plan, self.engine, cast("Any", self.recorder), self.signals)
         super().__init__(facade, loop)
 
     def open(self) -> FacadeWorker:
@@ -133,6 +137,26 @@ class FacadeWorker(BridgeDriver):
     def send_signal(self) -> None:
         """What our signal handler does, here from the test's thread."""
         self.signals._on_signal(signal.SIGTERM, None)
+
+    def say(self, number: int, *token_ids: int, index: int = 0) -> None:
+        """The scripted engine gives tokens to the request of this number."""
+        self.loop.call(lambda: self.script.say(EngineId(number), *token_ids, index=index))
+
+    def finish(
+        self, number: int, reason: FinishReason = FinishReason.STOP, token_ids: Iterable[int] = ()
+    ) -> None:
+        """The scripted engine ends the request of this number."""
+        self.loop.call(lambda: self.script.finish(EngineId(number), reason, token_ids))
+
+    def fail(self, number: int, error: str) -> None:
+        """The scripted engine fails the request of this number."""
+        self.loop.call(lambda: self.script.fail(EngineId(number), error))
+
+    @property
+    def script(self) -> ScriptedEngine:
+        """The engine, where the test speaks for it."""
+        assert isinstance(self.engine, ScriptedEngine), "this engine speaks for itself"
+        return self.engine
 
     def settle_engine(self) -> None:
         """Until the engine has confirmed everything and the graph has nothing under way."""
