@@ -75,21 +75,20 @@ def _verdict(value: float, goal: float) -> str:
 
 def print_in_process(cases: list[InProcessCase]) -> None:
     """Microseconds of CPU, and what each layer adds to a bare generator."""
-    print("\nin process, without the framework's runtime: us of CPU, median (lowest-highest)")
+    print("\nin process, without the framework's runtime; us of CPU, medians")
     for case in cases:
         per = "request" if case.tokens == 1 else "token"
         print(f"  c = {case.concurrency}, {case.tokens} token(s) a request, per {per}")
         for name in case.us:
             over = case.over_bare(name)
             added = (
-                ""
-                if name == BARE
-                else f"   +{over.median:.1f} ({over.low:.1f}-{over.high:.1f}) over the bare one"
+                f"   +{over.median:.1f} ({over.low:.1f} to {over.high:.1f}) over bare" if name != BARE else ""
             )
-            print(f"    {name:<10}{case.median_us(name):>8.1f}{added}")
-        if per == "request":
-            over_us = case.over_bare("worker").median
-            print(f"    {_verdict(over_us, REQUEST_OVERHEAD_US)} us a request, all telemetry, not sampled")
+            print(f"    {name:<16}{case.median_us(name):>8.1f}{added}")
+        for name, goal_us in REQUEST_OVERHEAD_US.items():
+            if per == "request":
+                over_us = case.over_bare(name).median
+                print(f"    {_verdict(over_us, goal_us)} us a request, {name}: {over_us:.0f} us")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
