@@ -36,6 +36,7 @@ from service.framework import installed_fields
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
+from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
 from service.translation import ContextCaller, to_framework
 
@@ -200,6 +201,7 @@ class ActorEngine(LLMEngine):
         await self.wait_read(return_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
+        self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
         if self._loop_lag is not None:
             self._loop_lag.cancel()
@@ -236,6 +238,11 @@ class ActorEngine(LLMEngine):
             on_crash=self.death.on_crash,
             new_wakeup=FutureWakeup,
         )
+
+    def _tell_how_it_closed(self, failure: BaseException | None) -> None:
+        """A start that failed was raised, a crash has had its line: what is left broke while stopping."""
+        if failure is not None and self._start_failure is None and not self.death.is_dead:
+            get_logger("service.engine").error("worker.stop_failed", exc_info=failure)
 
     def _asked_s(self) -> float:
         """When the stop was asked for: at the first signal, or, where none was seen, a grace ago.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
 
 from protocols.errors import EngineStartError, StartStopped
+from service.engine import ActorEngine
+from service.options import ConfigError
 from tests.doubles.callers import wire_request
 from tests.doubles.engines import FailsToStart, ScriptedEngine, SlowStart
+from tests.e2e.word_model import write_word_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tests.service.conftest import OpenWorker
 
 FOREVER_S = 3600.0
@@ -164,6 +173,61 @@ def test_a_call_that_is_never_stepped_costs_nothing(open_worker: OpenWorker) -> 
         worker.generate(wire_request(max_tokens=1)).drop()
         assert worker.graph.ledger.started == 0
         assert worker.facade.open_readers == 0
+
+
+def test_an_engine_that_cannot_stop_is_named(
+    open_worker: OpenWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everybody has been served; what broke while stopping is in the log, and cleanup returns."""
+    with open_worker(BreaksOnStop()) as worker:
+        worker.open()
+        worker.cleanup()
+    assert any("the device is lost" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("make_engine", [ScriptedEngine, FailsToStart])
+def test_a_cleanup_that_went_well_says_nothing(
+    open_worker: OpenWorker, caplog: pytest.LogCaptureFixture, make_engine: Callable[[], ScriptedEngine]
+) -> None:
+    """Nor does that of a failed start, whose error was raised already."""
+    with open_worker(make_engine()) as worker:
+        with suppress(EngineStartError):
+            worker.start()
+        worker.cleanup()
+    assert caplog.records == []
+
+
+def test_from_args_puts_a_worker_together_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract's way in: what the framework must see is in the environment, and nothing runs."""
+    environ = {"PATH": os.environ["PATH"]}
+    monkeypatch.setattr("service.serving.os.environ", environ)
+    model = write_word_model(tmp_path / "model")
+    engine, config = asyncio.run(ActorEngine.from_args(["--engine", "synthetic", "--model", str(model)]))
+    assert config is engine.worker_config
+    assert config.model_name == str(model)
+    assert not engine.was_started
+    assert engine.graph is None
+    assert environ["DYN_SYSTEM_HOST"] == "127.0.0.1"
+    assert environ["DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT"] == "50"
+
+
+def test_from_args_refuses_what_the_console_script_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an exception: the process is somebody else's."""
+    monkeypatch.setattr("service.serving.os.environ", {})
+    with pytest.raises(ConfigError, match="--max-live"):
+        asyncio.run(ActorEngine.from_args(["--max-live", "0"]))
+
+
+class BreaksOnStop(ScriptedEngine):
+    """Cannot end what it began."""
+
+    name = "breaks-on-stop"
+
+    async def stop(self) -> None:
+        await super().stop()
+        raise RuntimeError("the device is lost")
 
 
 class SlowStop(SlowStart):
