@@ -20,11 +20,15 @@ from protocols.engine import Engine
 from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
-from protocols.steps import Delta, EngineId, EngineStep
+from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 from protocols.telemetry import AbortResult, Outcome, Phase, Telemetry
 
 # Compared once per token; looking a member up in its enum costs ten times a name of the module.
 _PREFILL = Phase.PREFILL
+
+
+# Looks of the hang watch (a tenth of its time-out each) after which an abort counts as unconfirmed.
+UNCONFIRMED_LOOKS = 10
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class _Row:
     transcript: Transcript
     is_paused: bool = False
     is_aborting: bool = False
+    looks_since_abort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,12 @@ class ExecutorLanes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorLimits:
-    """capacity: sequences in the engine at once. vocab_size: ids it may produce."""
+    """batch: sequences that run at once. capacity: sequences in the engine, its own queue included.
 
+    vocab_size: ids it may produce. hang_timeout_s: how long it may owe a step, or confirm an abort.
+    """
+
+    batch: int
     capacity: int
     vocab_size: int
     hang_timeout_s: float
@@ -73,9 +82,8 @@ class Executor:
         self._ledger = ledger
         self._telemetry = telemetry
         self._clock = clock
-        self._capacity = limits.capacity
-        self._vocab_size = limits.vocab_size
-        self._watch = HangWatch(limits.hang_timeout_s, clock)
+        self._limits = limits
+        self._watch = HangWatch(limits.hang_timeout_s)
         self._waiting_room = WaitingRoom()
         self._rows: dict[EngineId, _Row] = {}
         self._used = 0
@@ -125,18 +133,45 @@ class Executor:
     async def _watch_engine(self) -> None:
         while True:
             await anyio.sleep(self._watch.pause_s)
-            if self._watch.is_hung(is_owed=self._is_step_owed()):
+            self._look_at_aborts()
+            if self._watch.look(is_owed=self._is_step_owed()):
                 raise EngineDead("the engine is hung: requests in flight and no step (--engine-hang-timeout)")
 
+    def _look_at_aborts(self) -> None:
+        """Say once of each abort that the engine does not confirm. Its slot stays taken until it does."""
+        for row in self._rows.values():
+            row.looks_since_abort += row.is_aborting
+            if row.looks_since_abort == UNCONFIRMED_LOOKS:
+                self._telemetry.abort_result(AbortResult.TIMED_OUT)
+
     def _is_step_owed(self) -> bool:
-        """A step is due for every request that is not held back, and for every abort not yet confirmed."""
-        return any(row.is_aborting or not row.is_paused for row in self._rows.values())
+        """A step is due for every abort, and for every request that runs and is not held back.
+
+        Requests beyond the batch may be waiting inside the engine for those that are held.
+        """
+        if any(row.is_aborting for row in self._rows.values()):
+            return True
+        held = sum(row.spec.n for row in self._rows.values() if row.is_paused)
+        return held < min(self._limits.batch, self._used)
 
     def on_resolved(self, resolved: Resolved) -> None:
         """A request may now wait for a slot. One that has ended meanwhile is dropped."""
-        if self._ledger.find(resolved.engine_id) is not None:
-            self._waiting_room.add(resolved)
-            self._fill()
+        ticket = self._ledger.find(resolved.engine_id)
+        if ticket is None:
+            return
+        if ticket.is_probe and self._is_full() and self._watch.is_moving:
+            self._answer_probe(ticket)
+            return
+        self._waiting_room.add(resolved)
+        self._fill()
+
+    def _is_full(self) -> bool:
+        return self._used >= self._limits.capacity or bool(self._waiting_room)
+
+    def _answer_probe(self, ticket: Ticket) -> None:
+        """An engine that is busy making steps is alive: a health probe need not wait for a slot to see it."""
+        terminal = Terminal(finish_reason=FinishReason.LENGTH, prompt_tokens=ticket.prompt_tokens)
+        self._ledger.end(ticket, Outcome.COMPLETED, terminal)
 
     def on_control(self, message: ExecutorControl) -> None:
         """Cancel or flow. Messages about requests that the engine has finished are late: no-ops."""
@@ -178,8 +213,8 @@ class Executor:
 
     def _fill(self) -> None:
         """Submit while somebody waits and fits."""
-        while self._waiting_room and self._used < self._capacity:
-            resolved = self._waiting_room.next_fitting(self._capacity - self._used)
+        while self._waiting_room and self._used < self._limits.capacity:
+            resolved = self._waiting_room.next_fitting(self._limits.capacity - self._used)
             if resolved is None:
                 return
             self._submit(resolved)
@@ -199,7 +234,7 @@ class Executor:
         except Exception as exc:
             self._end_failed(ticket, f"the engine refused the request ({type(exc).__name__})")
             return
-        self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._vocab_size))
+        self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._limits.vocab_size))
         self._used += spec.n
 
     def _on_cancel(self, engine_id: EngineId) -> None:

@@ -39,6 +39,7 @@ from protocols.messages import (
     Resolved,
     Submit,
 )
+from protocols.requests import is_probe
 from protocols.steps import EngineStep
 from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
 
@@ -99,7 +100,10 @@ class Graph:
             ExecutorLanes(executor_in, executor_control, to_streamer),
             engine,
             ExecutorLimits(
-                capacity=capacity, vocab_size=info.vocab_size, hang_timeout_s=settings.hang_timeout_s
+                batch=info.max_num_seqs,
+                capacity=capacity,
+                vocab_size=info.vocab_size,
+                hang_timeout_s=settings.hang_timeout_s,
             ),
             self.ledger,
             telemetry,
@@ -128,7 +132,7 @@ class Graph:
             self._settings.chunk_tokens,
             partial(self._flow, engine_id),
         )
-        ticket = self.ledger.open(engine_id, caller, outbox)
+        ticket = self.ledger.open(engine_id, caller, outbox, is_probe=is_probe(wire))
         try:
             self._to_intake.send_nowait(Submit(engine_id, wire))
         except anyio.WouldBlock:
@@ -155,6 +159,8 @@ class Graph:
     def reader_gone(self, ticket: Ticket) -> None:
         """Facade: the generator of this request is closed. A request that has ended does not mind."""
         if ticket.is_ended:
+            ticket.outbox.drop()
+            self.ledger.release(ticket)
             return
         try:
             self._to_monitor.send_nowait(ReaderGone(ticket.engine_id))

@@ -11,7 +11,7 @@ from actors.outbox import Terminal
 from actors.ticket import Ticket
 from protocols.errors import EngineShutdown, InvalidRequest, Overloaded, ServiceError
 from protocols.messages import Admitted, Submit
-from protocols.requests import decode_request, is_probe, unknown_keys
+from protocols.requests import decode_request, unknown_keys
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Telemetry
 
@@ -52,12 +52,12 @@ class RequestIntake:
         try:
             return self._admit(ticket, submit)
         except ServiceError as exc:
-            self._telemetry.request_rejected(rejection_reason(exc))
+            if not ticket.is_probe:
+                self._telemetry.request_rejected(rejection_reason(exc))
             self._ledger.refuse(ticket, exc)
             return None
 
     def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
-        ticket.is_probe = is_probe(submit.wire)
         self._admission.check_room(ticket)
         request = decode_request(submit.wire)
         for key in unknown_keys(submit.wire):

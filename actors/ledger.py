@@ -8,6 +8,7 @@ the terminal into its seat, and tells the listener, exactly once and before its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
@@ -18,7 +19,7 @@ from protocols.telemetry import Outcome, Phase, RequestStory, Telemetry
 
 
 class Ledger:
-    """Read by all actors, written through `open`, `admit` and `end` only."""
+    """Read by all actors, written through `open`, `admit`, `end` and `release` only."""
 
     def __init__(self, clock: Callable[[], float], telemetry: Telemetry) -> None:
         self._clock = clock
@@ -31,6 +32,7 @@ class Ledger:
         self.last_id = EngineId(0)
         self._on_change: list[Callable[[], None]] = []
         self.started = 0
+        self._live_probes = 0
         # Places taken at the door. Probes are counted apart: they never take a user's place.
         self.admitted = 0
         self.admitted_probes = 0
@@ -42,12 +44,15 @@ class Ledger:
         self.last_id = EngineId(self.last_id + 1)
         return self.last_id
 
-    def open(self, engine_id: EngineId, caller: Caller, outbox: Outbox) -> Ticket:
+    def open(self, engine_id: EngineId, caller: Caller, outbox: Outbox, *, is_probe: bool = False) -> Ticket:
         """Facade: one call of ``generate()`` has begun. From here on it owes an outcome."""
-        ticket = Ticket(engine_id, caller, outbox, Times(arrived_s=self._clock()))
+        ticket = Ticket(engine_id, caller, outbox, Times(arrived_s=self._clock()), is_probe=is_probe)
         self._live[engine_id] = ticket
         self._by_context.setdefault(caller.context_id, []).append(ticket)
-        self.started += 1
+        if is_probe:
+            self._live_probes += 1
+        else:
+            self.started += 1
         self._changed()
         return ticket
 
@@ -69,11 +74,24 @@ class Ledger:
         ticket.outcome = outcome
         ticket.advance(Phase.FINISHED)
         self._forget(ticket)
-        self.outcomes[outcome] += 1
+        if not ticket.is_probe:
+            self.outcomes[outcome] += 1
         ticket.outbox.finish(terminal, drop_waiting=drop_waiting)
+        if ticket.outbox.waiting_tokens == 0:
+            self.release(ticket)
+        else:
+            ticket.outbox.on_empty = partial(self.release, ticket)
         self._telemetry.request_ended(self._story(ticket, outcome, terminal, reached))
         self._changed()
         return True
+
+    def release(self, ticket: Ticket) -> None:
+        """Give back the memory set aside for a request's reader: it has read everything, or is gone.
+
+        A request that has ended keeps it until then, or unread answers would have no bound.
+        """
+        self.reserved_tokens -= ticket.reserved_tokens
+        ticket.reserved_tokens = 0
 
     def refuse(self, ticket: Ticket, error: ServiceError) -> None:
         """End a request before the engine heard of it, with the reason for its caller."""
@@ -89,8 +107,8 @@ class Ledger:
 
     @property
     def live_count(self) -> int:
-        """Requests without an outcome, admitted or not."""
-        return len(self._live)
+        """Requests without an outcome, admitted or not; health probes are in no count."""
+        return len(self._live) - self._live_probes
 
     @property
     def oldest_live_id(self) -> EngineId | None:
@@ -108,13 +126,13 @@ class Ledger:
 
     def _forget(self, ticket: Ticket) -> None:
         del self._live[ticket.engine_id]
+        self._live_probes -= ticket.is_probe
         namesakes = self._by_context[ticket.caller.context_id]
         namesakes.remove(ticket)
         if not namesakes:
             del self._by_context[ticket.caller.context_id]
         if ticket.is_admitted:
             self._count_place(ticket, -1)
-            self.reserved_tokens -= ticket.reserved_tokens
 
     def _count_place(self, ticket: Ticket, change: int) -> None:
         if ticket.is_probe:

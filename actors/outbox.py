@@ -51,6 +51,8 @@ class Outbox:
         self.is_held = False
         self.terminal: Terminal | None = None
         self.is_drained = False
+        # Set with the terminal when tokens still wait: called when the last of them was taken.
+        self.on_empty: Callable[[], None] | None = None
 
     def put(self, delta: Delta, now_s: float) -> None:
         """Streamer: owe these tokens. After the terminal nothing is owed any more."""
@@ -74,9 +76,14 @@ class Outbox:
             return
         self.terminal = terminal
         if drop_waiting:
-            self._waiting.clear()
-            self.waiting_tokens = 0
+            self.drop()
         self._wakeup.set()
+
+    def drop(self) -> None:
+        """The reader is gone: nobody will take what waits."""
+        self._waiting.clear()
+        self.waiting_tokens = 0
+        self.waiting_since_s = None
 
     async def wait_terminal(self) -> None:
         """Reader: sleep until the last word is said (a reader that has left wants nothing else)."""
@@ -103,6 +110,8 @@ class Outbox:
         self.taken_tokens += len(token_ids)
         self.waiting_tokens -= len(token_ids)
         self.waiting_since_s = self._clock() if self._waiting else None
+        if self.on_empty is not None and not self._waiting:
+            self.on_empty()
         if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
             self.is_held = False
             self._on_flow()

@@ -42,9 +42,10 @@ class Ticket:
     caller: Caller
     outbox: Outbox
     times: Times
+    # facade: the framework's own health check
+    is_probe: bool = False
     # intake
     is_admitted: bool = False
-    is_probe: bool = False
     has_stop_strings: bool = False
     prompt_tokens: int = 0
     reserved_tokens: int = 0

@@ -1,4 +1,7 @@
-"""Where resolved requests wait for a slot: priority first, then arrival, and nobody for ever."""
+"""Where resolved requests wait for a slot: priority first, then arrival.
+
+Within one priority nobody waits for ever; a low priority waits for as long as higher ones keep coming.
+"""
 
 from __future__ import annotations
 

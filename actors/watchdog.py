@@ -6,34 +6,38 @@ and the time before the worker's very first step (kernels compile, caches fill).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+# A hang is this many looks in a row without a step. Looks are counted, not seconds: a process that
+# was stopped and goes on finds one look missed, not a time-out passed.
+_LOOKS = 10
 
 
 class HangWatch:
-    """Told of every step; asked now and then. Monotonic seconds."""
+    """Told of every step; looks now and then whether one is owed."""
 
-    def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._clock = clock
         self._has_stepped = False
-        self._since_s: float | None = None
+        self._looks = 0
 
     @property
     def pause_s(self) -> float:
-        """How often to ask, so that a hang is noticed within a tenth more than the time-out."""
-        return self._timeout_s / 10
+        """How long to wait between two looks, in seconds."""
+        return self._timeout_s / _LOOKS
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the engine has shown life since the last look but one."""
+        return self._has_stepped and self._looks <= 1
 
     def stepped(self) -> None:
         """The engine made a step: whatever there was to wait for has moved."""
         self._has_stepped = True
-        self._since_s = None
+        self._looks = 0
 
-    def is_hung(self, *, is_owed: bool) -> bool:
-        """Whether the engine has owed a step for longer than the time-out. ``is_owed``: it owes one now."""
+    def look(self, *, is_owed: bool) -> bool:
+        """Whether the engine is hung. ``is_owed``: it has something to do now. Call every ``pause_s``."""
         if not is_owed or not self._has_stepped:
-            self._since_s = None
+            self._looks = 0
             return False
-        now_s = self._clock()
-        if self._since_s is None:
-            self._since_s = now_s
-        return now_s - self._since_s >= self._timeout_s
+        self._looks += 1
+        return self._looks > _LOOKS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dynamo.common.backend.worker import WorkerConfig
@@ -9,7 +11,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from protocols.engine import Engine
 from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version
-from service.models import ResolvedModel
+from service.models import ModelInvalid, ResolvedModel
 from service.options.settings import Settings
 from service.plan import ServingPlan
 from service.stopping import StopSignals
@@ -55,6 +57,7 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
             SyntheticConfig(
                 model=str(model.path),
                 context_length=settings.model.max_seq_len or SYNTHETIC_CONTEXT,
+                vocab_size=vocab_size(model.path),
                 max_num_seqs=settings.engine.max_num_seqs,
                 step_ms=settings.synthetic.step_s * 1000,
             )
@@ -78,6 +81,21 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
         ),
         progress=_log_stage,
     )
+
+
+def vocab_size(folder: Path) -> int:
+    """What the model's configuration says, so that every prompt of its tokenizer is in range.
+
+    Raises ModelInvalid where it does not say.
+    """
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    # Models that also see or hear keep what concerns text in a part of its own.
+    size: object = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
+    if not isinstance(size, int) or size < 1:
+        raise ModelInvalid(
+            str(folder), f"config.json gives vocab_size {size!r}", "It must be a whole number above 0."
+        )
+    return size
 
 
 def _log_stage(stage: str, fraction: float) -> None:

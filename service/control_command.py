@@ -26,7 +26,11 @@ class ControlFailed(Exception):
 
 
 def control_command(command: str, argv: Sequence[str]) -> int:
-    """Call one route; returns the exit code: 69 when nobody answers, 1 when the worker refuses."""
+    """Call one route; returns the exit code.
+
+    0: done, and after `drain` the worker may be deleted. 1: the worker refused, or may not be deleted.
+    2: the address is none. 69: nobody answers.
+    """
     words = _parser(command).parse_args(argv)
     url = words.url or _default_url(os.environ)
     if url is None:
@@ -47,6 +51,8 @@ def control_command(command: str, argv: Sequence[str]) -> int:
         sys.stderr.write(f"dynamo-actor-worker: {exc}\n")
         return ExitCode.UNEXPECTED
     sys.stdout.write(_shown(command, answer, as_json=words.json))
+    if command == "drain" and not answer.get("safe_to_delete"):
+        return ExitCode.UNEXPECTED
     return ExitCode.PLANNED
 
 

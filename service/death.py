@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import traceback
+from pathlib import Path
 from typing import cast
 
+from protocols.errors import ServiceError
 from service.discovery import Discovery
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
@@ -52,7 +55,7 @@ class DeathPath:
 
 
 def _root_causes(exc: BaseException) -> list[str]:
-    """What really happened, below groups and wrappers, as type and text."""
+    """What really happened, below groups and wrappers."""
     pending, seen, found = [exc], set[int](), list[str]()
     while pending and len(found) < _CAUSES:
         current = pending.pop(0)
@@ -64,5 +67,14 @@ def _root_causes(exc: BaseException) -> list[str]:
         elif current.__cause__ is not None:
             pending.append(current.__cause__)
         else:
-            found.append(f"{type(current).__name__}: {current}")
+            found.append(_described(current))
     return found
+
+
+def _described(exc: BaseException) -> str:
+    """Our own errors in their words, which are free of content; any other by its type and its place."""
+    name = type(exc).__name__
+    if isinstance(exc, ServiceError):
+        return f"{name}: {exc}"
+    frames = traceback.extract_tb(exc.__traceback__)
+    return f"{name} at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else name

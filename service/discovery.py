@@ -21,6 +21,8 @@ class Discovery:
     def __init__(self) -> None:
         self.is_listed = False
         self._endpoint: Any = None
+        self._asking = set[asyncio.Task[None]]()
+        self._one_at_a_time = asyncio.Lock()
         self._log = get_logger("service.discovery")
 
     def opened(self, endpoint: Any) -> None:
@@ -46,8 +48,12 @@ class Discovery:
 
     async def _ask(self, what: str, call: Callable[[], Awaitable[None]]) -> bool:
         """Whatever the store does with the call, we wait for it no longer than the limit."""
-        asking = asyncio.create_task(_await(call))
-        await asyncio.wait({asking}, timeout=STORE_S)
+        async with self._one_at_a_time:
+            asking = asyncio.create_task(_await(call))
+            # The loop itself holds tasks weakly; one that hangs must not be collected in mid-call.
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+            await asyncio.wait({asking}, timeout=STORE_S)
         error = asking.exception() if asking.done() else TimeoutError()
         if error is not None:
             self._log.warning("discovery.failed", what=what, error=type(error).__name__)

@@ -118,6 +118,8 @@ class ActorEngine(LLMEngine):
             if self._signals.is_asked:
                 raise StartStopped("a stop was asked for before the start")
             self._graph = await self._supervisor.start()
+            if self._supervisor.failure is not None:
+                raise StartStopped("the start was interrupted in its last moment")
         except BaseException as exc:
             self._start_failure = exc
             raise
@@ -132,7 +134,11 @@ class ActorEngine(LLMEngine):
         graph, readers, loop = self._graph, self._readers, self._loop
         if graph is None or readers is None or loop is None:
             raise FrameworkEngineShutdown("this worker is not serving")
-        ticket = graph.submit(ContextCaller(context), request)
+        try:
+            caller = ContextCaller(context)
+        except Exception as exc:
+            raise to_framework(exc) from exc
+        ticket = graph.submit(caller, request)
         readers.opened(ticket)
         try:
             outbox = ticket.outbox
@@ -168,14 +174,15 @@ class ActorEngine(LLMEngine):
 
     def ladder_from_now(self) -> DrainLadder:
         """The budgets, counted from when the stop was asked for."""
-        now_s, started_s = time.monotonic(), self._asked_s()
+        now_s, asked_s = time.monotonic(), self._asked_s()
+        started_s = self._signals.first_s or now_s
         if self._signals.is_forced:
             return DrainLadder(started_s=started_s, move_at_s=now_s, end_at_s=now_s)
         budgets = self._plan.budgets
         return DrainLadder(
             started_s=started_s,
-            move_at_s=started_s + budgets.move_at_s,
-            end_at_s=started_s + budgets.drain_until_s,
+            move_at_s=asked_s + budgets.move_at_s,
+            end_at_s=asked_s + budgets.drain_until_s,
         )
 
     async def wait_read(self, until_s: float) -> None:
@@ -209,7 +216,7 @@ class ActorEngine(LLMEngine):
         await asyncio.to_thread(self._recorder.shutdown)
 
     async def health_check_payload(self) -> dict[str, Any] | None:
-        """One greedy token after the model's first token id: real work, counted nowhere."""
+        """One greedy token after the model's first token id: real work, and in no request's figures."""
         if self._graph is None:
             return None
         return build_health_check_payload(self._graph.info.bos_token_id)
@@ -245,7 +252,7 @@ class ActorEngine(LLMEngine):
             get_logger("service.engine").error("worker.stop_failed", exc_info=failure)
 
     def _asked_s(self) -> float:
-        """When the stop was asked for: at the first signal, or, where none was seen, a grace ago.
+        """From when the budgets count: the first signal, or, where none was seen, a grace ago.
 
         Nobody waits a grace for a control route, and the framework cleans up after its grace.
         """

@@ -71,6 +71,8 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
     # Each command imports what it needs and nothing else: `model` must not wait for the framework.
     match command:
         case "model":
+            # A half-done answer is no answer: what comes after `&&` must not run.
+            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.models.command import model_command  # noqa: PLC0415
 
             return model_command(rest)
@@ -79,6 +81,7 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
 
             return demo_command(rest, signals)
         case "drain" | "resume" | "status" | "trace":
+            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.control_command import control_command  # noqa: PLC0415
 
             return control_command(command, rest)

@@ -31,22 +31,17 @@ _GATEWAY_TIMEOUT = 504
 class ContextCaller:
     """One framework context, read as `protocols.caller.Caller`.
 
-    Id and trace headers are read once, at the start: both are asked for after the framework may
-    have dropped the context.
+    All but the flag is read once, at the start: it is asked for after the framework may have dropped
+    the context, and by actors that must not meet its errors.
     """
 
-    __slots__ = ("_context", "context_id", "is_stopped", "trace_headers")
+    __slots__ = ("context_id", "is_stopped", "metadata", "trace_headers")
 
     def __init__(self, context: Context) -> None:
-        self._context = context
         self.context_id: str = context.id()
         self.is_stopped = context.is_stopped
         self.trace_headers: Mapping[str, str] | None = context.trace_headers()
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The client's ``x-dynamo-meta-*`` headers."""
-        return cast("Mapping[str, str]", self._context.metadata)
+        self.metadata: Mapping[str, str] = dict(cast("Mapping[str, str]", context.metadata))
 
 
 def to_framework(error: Exception) -> Exception:

@@ -103,9 +103,14 @@ class Stack:
         ]  # fmt: skip
         self.started_s = time.monotonic()
         self.frontend = Child("frontend", frontend, shared, folder / "frontend.log")
-        self.worker = Child(
-            "worker", worker, {**shared, "DYN_SYSTEM_PORT": str(self.system_port)}, folder / "worker.log"
-        )
+        try:
+            self.worker = Child(
+                "worker", worker, {**shared, "DYN_SYSTEM_PORT": str(self.system_port)}, folder / "worker.log"
+            )
+        except OSError:
+            self.frontend.ask_to_stop()
+            self.frontend.wait(10.0)
+            raise
 
     def dead(self) -> Child | None:
         """The first of the two that has ended by itself."""

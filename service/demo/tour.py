@@ -53,8 +53,9 @@ class Tour:
                 tokens = piece.usage["completion_tokens"] if piece.usage else tokens
         took_s = time.monotonic() - asked_s
         self.console.print()
-        first = 0.0 if first_s is None else first_s
-        self._note(f"{tokens} tokens, the first after {first * 1000:.0f} ms, all in {took_s:.1f} s")
+        if first_s is None:
+            raise StackFailed("the answer was empty")
+        self._note(f"{tokens} tokens, the first after {first_s * 1000:.0f} ms, all in {took_s:.1f} s")
 
     def way(self) -> None:
         """The first request's way through the actors."""
@@ -102,6 +103,8 @@ class Tour:
         signal_s = time.monotonic()
         self._note(f"SIGTERM sent after {at_signal} pieces")
         tokens, reason = reading.finish()
+        if tokens != _LONG_TOKENS or reason != "length":
+            raise StackFailed(f"the answer had {tokens} tokens of {_LONG_TOKENS}, reason {reason!r}")
         done_s = time.monotonic() - signal_s
         self._note(
             f"the answer went on to its own end: {tokens} tokens, reason {reason!r}, {done_s:.1f} s later"

@@ -6,53 +6,59 @@ import pytest
 
 from actors.watchdog import HangWatch
 
-
-class Watch:
-    """A watch whose clock is set by hand."""
-
-    def __init__(self, *, has_stepped: bool = True) -> None:
-        self.now_s = 0.0
-        self.watch = HangWatch(30.0, lambda: self.now_s)
-        if has_stepped:
-            self.watch.stepped()
-
-    def at(self, now_s: float, *, is_owed: bool = True) -> bool:
-        self.now_s = now_s
-        return self.watch.is_hung(is_owed=is_owed)
+TIMEOUT_S = 30.0
 
 
-def test_a_step_that_is_owed_for_the_timeout_is_a_hang() -> None:
-    """Not before it, and at it."""
-    watch = Watch()
-    assert [watch.at(now_s) for now_s in (0.0, 15.0, 29.999, 30.0)] == [False, False, False, True]
+def looks_until_hung(watch: HangWatch, *, most: int = 100) -> int | None:
+    """How many looks in a row, a step being owed at each, it takes; None when it never does."""
+    return next((look for look in range(most) if watch.look(is_owed=True)), None)
 
 
-def test_every_step_starts_the_time_again() -> None:
+@pytest.fixture
+def watch() -> HangWatch:
+    """Of an engine that has made its first step."""
+    watch = HangWatch(TIMEOUT_S)
+    watch.stepped()
+    return watch
+
+
+@pytest.mark.parametrize("timeout_s", [1.0, 30.0, 300.0])
+def test_a_step_that_is_owed_for_the_timeout_is_a_hang(timeout_s: float) -> None:
+    """Not before it, and at it: the first look only finds that something is owed."""
+    watch = HangWatch(timeout_s)
+    watch.stepped()
+    looks = looks_until_hung(watch)
+    assert looks is not None
+    assert looks * watch.pause_s == pytest.approx(timeout_s)
+
+
+def test_every_step_starts_the_time_again(watch: HangWatch) -> None:
     """A slow engine is not a hung one."""
-    watch = Watch()
-    for now_s in range(0, 300, 20):
-        assert not watch.at(now_s)
-        watch.watch.stepped()
+    for _ in range(100):
+        assert not any(watch.look(is_owed=True) for _ in range(9))
+        watch.stepped()
 
 
-def test_nothing_owed_is_no_hang() -> None:
+def test_nothing_owed_is_no_hang(watch: HangWatch) -> None:
     """Idle, or everybody held back by their readers: the time begins when a step is owed again."""
-    watch = Watch()
-    assert not watch.at(0.0)
-    assert not watch.at(20.0, is_owed=False)
-    assert not watch.at(100.0)
-    assert not watch.at(129.0)
-    assert watch.at(130.0)
+    for _ in range(9):
+        watch.look(is_owed=True)
+    assert not watch.look(is_owed=False)
+    assert looks_until_hung(watch) == 10
 
 
 def test_the_very_first_step_may_take_as_long_as_it_takes() -> None:
     """Kernels are compiled in it."""
-    watch = Watch(has_stepped=False)
-    assert not watch.at(0.0)
-    assert not watch.at(10_000.0)
+    assert looks_until_hung(HangWatch(TIMEOUT_S)) is None
 
 
-@pytest.mark.parametrize("timeout_s", [1.0, 30.0, 300.0])
-def test_it_asks_often_enough(timeout_s: float) -> None:
-    """Noticed within a tenth more than the time-out."""
-    assert HangWatch(timeout_s, lambda: 0.0).pause_s == timeout_s / 10
+def test_an_engine_moves_while_it_steps(watch: HangWatch) -> None:
+    """Not before its first step, and not when two looks have found none."""
+    assert not HangWatch(TIMEOUT_S).is_moving
+    assert watch.is_moving
+    watch.look(is_owed=True)
+    assert watch.is_moving
+    watch.look(is_owed=True)
+    assert not watch.is_moving
+    watch.stepped()
+    assert watch.is_moving

@@ -45,7 +45,7 @@ OURS: tuple[Option, ...] = (
     _ours(
         Group.ENGINE,
         "engine_hang_timeout",
-        _SECONDS,
+        Number(1, 86400),
         30.0,
         "Seconds without any progress, requests in flight, after which the engine counts as dead.",
     ),
@@ -84,7 +84,7 @@ OURS: tuple[Option, ...] = (
     _ours(
         Group.SYNTHETIC,
         "synthetic_step_ms",
-        Number(0, 60000),
+        Number(0, 10000),
         20.0,
         "Milliseconds of one step; 0 is as fast as it can.",
     ),
