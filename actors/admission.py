@@ -36,8 +36,9 @@ class Admission:
         self._last_to_enter: EngineId | None = None
 
     def close(self) -> None:
-        """Nobody new comes in; requests that were sent before this moment still do."""
-        self._last_to_enter = self._ledger.last_id
+        """Nobody new comes in; requests that were sent before this moment still do. Closed stays closed."""
+        if self._last_to_enter is None:
+            self._last_to_enter = self._ledger.last_id
 
     def open(self) -> None:
         """Everybody may come in again."""

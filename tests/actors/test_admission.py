@@ -34,9 +34,7 @@ def door(
 
 def knocking(office: Office, *, is_probe: bool = False) -> Ticket:
     """A request that stands at the door."""
-    ticket = office.open()
-    ticket.is_probe = is_probe
-    return ticket
+    return office.open(is_probe=is_probe)
 
 
 def come_in(office: Office, *, is_probe: bool = False, tokens: int = 0) -> Ticket:
@@ -86,6 +84,15 @@ class TestPlaces:
             admission.check_room(knocking(office))
         admission.open()
         admission.check_room(knocking(office))
+
+    def test_a_closed_door_that_is_closed_again_lets_nobody_in(self, office: Office) -> None:
+        """Who knocked in between was too late for the first time."""
+        admission = door(office)
+        admission.close()
+        late = knocking(office)
+        admission.close()
+        with pytest.raises(EngineShutdown):
+            admission.check_room(late)
 
     def test_a_probe_finds_a_place_on_a_full_worker(self, office: Office) -> None:
         """A full worker still shows that it is alive."""
