@@ -45,11 +45,13 @@ class Office:
     def clock(self) -> float:
         return self.now_s
 
-    def open(self, caller: FakeCaller | None = None, phase: Phase = Phase.RESOLVING) -> Ticket:
+    def open(
+        self, caller: FakeCaller | None = None, phase: Phase = Phase.RESOLVING, *, is_probe: bool = False
+    ) -> Ticket:
         """A live request in this phase."""
         engine_id = self.ledger.new_id()
         outbox = Outbox(EventWakeup(), self.clock, 32, lambda: self.flows.append(ticket))
-        ticket = self.ledger.open(engine_id, caller or FakeCaller(), outbox)
+        ticket = self.ledger.open(engine_id, caller or FakeCaller(), outbox, is_probe=is_probe)
         for step in _ON_THE_WAY[1 : _ON_THE_WAY.index(phase) + 1]:
             ticket.advance(step)
         return ticket

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 
 from tests.actors.playing import Player
-from tests.actors.stories import Story, long_story, stories
+from tests.actors.stories import Drain, Story, Wait, long_story, stories
 
 # `make test` plays these; HYPOTHESIS_PROFILE=fuzz plays twenty times as many, and others in every run.
 IS_FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
@@ -27,3 +28,12 @@ def test_any_short_story(story: Story) -> None:
 def test_any_long_story(seed: int) -> None:
     """Thrown with dice, hundreds of moves on one graph, virtual hours long."""
     Player(long_story(seed, moves=400)).play()
+
+
+@pytest.mark.parametrize("use_uvloop", [False, True])
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_any_story_without_waits_on_the_loops_of_the_service(seed: int, use_uvloop: bool) -> None:
+    """The same promises where tasks run in another order and wake up by bare futures."""
+    story = long_story(seed, moves=300)
+    moves = tuple(move for move in story.moves if not isinstance(move.action, Wait | Drain))
+    Player(replace(story, moves=moves)).play_on_asyncio(use_uvloop=use_uvloop)

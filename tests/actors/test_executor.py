@@ -31,7 +31,7 @@ class Desk:
         self.engine = engine or ScriptedEngine()
         self.engine.starts = 1
         lanes = ExecutorLanes(closed_lane()[1], closed_lane()[1], closed_lane()[0])
-        limits = ExecutorLimits(capacity=capacity, vocab_size=VOCAB_SIZE, hang_timeout_s=30.0)
+        limits = ExecutorLimits(batch=capacity, capacity=capacity, vocab_size=VOCAB_SIZE, hang_timeout_s=30.0)
         office = self.office
         self.executor = Executor(lanes, self.engine, limits, office.ledger, office.listener, office.clock)
 
@@ -76,6 +76,13 @@ class TestCapacity:
         desk.bring()
         assert desk.executor.running_sequences == 2
         assert desk.engine.ids_of("submit") == [wide.engine_id]
+
+    async def test_all_its_slots_are_free_with_its_end(self, desk: Desk) -> None:
+        """As many as it cost."""
+        desk.step(desk.last(desk.bring(n=2), FinishReason.CANCELLED))
+        assert desk.executor.running_sequences == 0
+        desk.bring(n=2)
+        assert len(desk.engine.submitted) == 2
 
     async def test_a_slot_is_free_when_the_engine_says_so_and_not_before(self, desk: Desk) -> None:
         """An aborted request holds its place until its last delta."""
@@ -279,3 +286,32 @@ class TestFlow:
         desk.executor.on_control(Flow(ticket.engine_id))
         desk.executor.on_control(Flow(EngineId(999)))
         assert desk.engine.ids_of("pause") == []
+
+
+class TestProbes:
+    def probe(self, desk: Desk) -> Ticket:
+        ticket = desk.office.open(phase=Phase.WAITING, is_probe=True)
+        spec = GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=1), is_probe=True)
+        desk.executor.on_resolved(Resolved(ticket.engine_id, spec))
+        return ticket
+
+    async def test_a_free_engine_does_the_work(self, desk: Desk) -> None:
+        """A probe is real work where there is room for it."""
+        assert self.probe(desk).engine_id in desk.engine.submitted
+
+    async def test_a_busy_engine_answers_by_moving_on(self, desk: Desk) -> None:
+        """Never queued behind users, and no token is made for it."""
+        busy = [desk.bring(), desk.bring()]
+        desk.step(Delta(busy[0].engine_id, [5]))
+        probe = self.probe(desk)
+        assert probe.outcome is Outcome.COMPLETED
+        assert last_word(probe).finish_reason is FinishReason.LENGTH
+        assert probe.engine_id not in desk.engine.submitted
+        assert desk.executor.waiting_requests == 0
+
+    async def test_a_full_engine_that_has_never_moved_does_not_answer(self, desk: Desk) -> None:
+        """Nobody vouches for it."""
+        desk.bring()
+        desk.bring()
+        assert not self.probe(desk).is_ended
+        assert desk.executor.waiting_requests == 1

@@ -154,8 +154,32 @@ class TestAdmission:
         async with open_world(SteppingEngine(), max_live=1) as world:
             await world.ask_settled(max_tokens=50)
             probe = world.ask(max_tokens=1, _HEALTH_CHECK=True)
-            assert (await probe.answer()).finish_reasons == ["length"]
+            assert (await probe.answer()).tokens == [1000]
             assert world.listener.stories[probe.id].is_probe
+
+    async def test_a_probe_does_not_wait_for_a_slot(self, open_world: OpenWorld) -> None:
+        """All slots busy for long, and it is answered at once: the engine moves."""
+        async with open_world(SteppingEngine(max_num_seqs=1)) as world:
+            busy = world.ask(max_tokens=2000)
+            await busy.reader.read()
+            start_s = anyio.current_time()
+            probe = world.ask(max_tokens=1, _HEALTH_CHECK=True)
+            assert (await probe.answer()).finish_reasons == ["length"]
+            assert anyio.current_time() - start_s < 0.1
+            await busy.leave()
+
+    async def test_unread_answers_are_bounded_like_unread_requests(self, open_world: OpenWorld) -> None:
+        """Requests that have ended and whose readers sleep keep what was reserved for them."""
+        async with open_world(SteppingEngine(), outbox_tokens=8, outbox_total_tokens=20) as world:
+            unread = [world.ask(max_tokens=2) for _ in range(2)]
+            await anyio.sleep(1)
+            assert world.outcomes() == {Outcome.COMPLETED: 2}
+            refused = await world.ask_settled(max_tokens=2)
+            assert isinstance((await refused.answer()).error, Overloaded)
+            assert (await unread[0].answer()).tokens == [1000, 1001]
+            unread[1].close()
+            for _ in range(2):
+                assert (await world.ask_settled(max_tokens=2)).ticket.is_admitted
 
     async def test_more_in_one_turn_than_the_intakes_lane_holds(self, open_world: OpenWorld) -> None:
         """Refused by the facade's side, typed and counted, nothing queued without bound."""
@@ -413,6 +437,17 @@ class TestHostileEngines:
             assert waiting.ticket.phase is Phase.WAITING
             assert (await waiting.answer()).finish_reasons == ["length"]
             assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.CONFIRMED: 1}
+
+    async def test_one_that_never_confirms_an_abort(self, open_world: OpenWorld) -> None:
+        """Said once, after the time-out; the slot stays taken and nobody else suffers."""
+        async with open_world(IgnoresAbort(max_num_seqs=2, step_s=1.0), hang_timeout_s=10.0) as world:
+            visit = world.ask(max_tokens=200)
+            await visit.reader.read()
+            await visit.leave()
+            await anyio.sleep(30)
+            assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.TIMED_OUT: 1}
+            assert world.graph.executor.running_sequences == 1
+            assert (await world.ask(max_tokens=1).answer()).finish_reasons == ["length"]
 
     async def test_one_that_fails_a_request(self, open_world: OpenWorld) -> None:
         """Only that one, with its tokens and the engine's text."""

@@ -14,6 +14,7 @@ from actors.settings import GraphSettings
 from protocols.engine import EngineCapabilities
 from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
 from protocols.messages import Admitted, Submit
+from protocols.requests import is_probe
 from protocols.telemetry import CancelReason, Outcome, Phase
 from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import PROMPT, FakeCaller, wire_request
@@ -36,8 +37,8 @@ class Door:
         )
 
     def knock(self, wire: Any = None, caller: FakeCaller | None = None) -> tuple[Any, Admitted | None]:
-        ticket = self.office.open(caller)
         wire = wire_request() if wire is None else wire
+        ticket = self.office.open(caller, is_probe=is_probe(wire))
         return ticket, self.intake.on_submit(Submit(ticket.engine_id, wire))
 
 
@@ -116,13 +117,19 @@ def test_unknown_keys_at_the_top_are_named_and_tolerated(door: Door) -> None:
     assert door.office.listener.unknown_keys == ["brand_new"]
 
 
-def test_only_the_frameworks_own_mark_makes_a_probe(door: Door) -> None:
-    """A mark that is not exactly true is refused by name, not half believed."""
-    ticket, _ = door.knock(wire_request(_HEALTH_CHECK=True))
-    assert ticket.is_probe
+def test_a_mark_that_is_not_exactly_true_is_refused_by_name(door: Door) -> None:
+    """Not half believed: neither a probe nor a user's request."""
     ticket, _ = door.knock(wire_request(_HEALTH_CHECK="yes"))
-    assert not ticket.is_probe
     assert ticket.outcome is Outcome.REFUSED
+
+
+def test_a_refused_probe_is_in_no_count(door: Door) -> None:
+    """Two at once are one too many; nobody's figures show it."""
+    first, _ = door.knock(wire_request(_HEALTH_CHECK=True))
+    second, _ = door.knock(wire_request(_HEALTH_CHECK=True))
+    assert first.is_admitted
+    assert isinstance(last_word(second).error, Overloaded)
+    assert door.office.listener.rejections == {}
 
 
 @pytest.mark.parametrize(
@@ -168,4 +175,4 @@ def test_whatever_arrives_is_admitted_or_refused(wire: Any) -> None:
     assert door.office.ledger.admitted + door.office.ledger.admitted_probes == (admitted is not None)
     if admitted is None:
         assert isinstance(last_word(ticket).error, InvalidRequest | Overloaded)
-        assert sum(door.office.listener.rejections.values()) == 1
+        assert sum(door.office.listener.rejections.values()) == (not ticket.is_probe)

@@ -13,7 +13,8 @@ from protocols.errors import EngineShutdown, InternalError, Overloaded
 from protocols.steps import Delta, FinishReason
 from protocols.telemetry import Outcome, Phase
 from tests.actors.office import Office
-from tests.doubles.callers import FakeCaller
+from tests.doubles.callers import FakeCaller, Reader
+from tests.doubles.scheduling import run_seeded
 
 if TYPE_CHECKING:
     from actors.ticket import Ticket
@@ -51,6 +52,27 @@ class TestEnding:
         assert (office.ledger.admitted, office.ledger.reserved_tokens) == (1, 256)
         office.ledger.end(ticket, Outcome.COMPLETED, DONE)
         assert (office.ledger.admitted, office.ledger.reserved_tokens) == (0, 0)
+
+    def test_an_unread_answer_keeps_its_reservation(self, office: Office) -> None:
+        """Its place is free, its memory is not, until its last token is taken."""
+        ticket = office.open(phase=Phase.DECODE)
+        office.ledger.admit(ticket, 256)
+        ticket.outbox.put(Delta(ticket.engine_id, [1, 2, 3]), 0.0)
+        office.ledger.end(ticket, Outcome.COMPLETED, DONE)
+        assert (office.ledger.admitted, office.ledger.reserved_tokens) == (0, 256)
+        run_seeded(Reader(ticket.outbox).read)
+        assert office.ledger.reserved_tokens == 0
+
+    def test_a_reader_that_is_gone_gives_its_memory_back(self, office: Office) -> None:
+        """Once, however often it is said."""
+        ticket = office.open(phase=Phase.DECODE)
+        office.ledger.admit(ticket, 256)
+        ticket.outbox.put(Delta(ticket.engine_id, [1]), 0.0)
+        office.ledger.end(ticket, Outcome.COMPLETED, DONE)
+        office.ledger.release(ticket)
+        office.ledger.release(ticket)
+        run_seeded(Reader(ticket.outbox).read)
+        assert office.ledger.reserved_tokens == 0
 
     def test_a_request_that_was_not_admitted_gives_nothing_back(self, office: Office) -> None:
         """A refusal at the door cannot free somebody else's place."""
@@ -153,12 +175,21 @@ class TestPhases:
 class TestProbes:
     def test_a_probe_takes_no_users_place(self, office: Office) -> None:
         """Probes are counted apart."""
-        probe = office.open()
-        probe.is_probe = True
+        probe = office.open(is_probe=True)
         office.ledger.admit(probe, 1)
         assert (office.ledger.admitted, office.ledger.admitted_probes) == (0, 1)
         office.ledger.end(probe, Outcome.COMPLETED, DONE)
         assert (office.ledger.admitted, office.ledger.admitted_probes) == (0, 0)
+
+    def test_a_probe_is_in_no_count(self, office: Office) -> None:
+        """Neither started nor live nor in an outcome; it can be found and has its story like any other."""
+        probe = office.open(is_probe=True)
+        assert (office.ledger.started, office.ledger.live_count) == (0, 0)
+        assert office.ledger.find(probe.engine_id) is probe
+        assert not office.ledger.is_empty
+        office.ledger.end(probe, Outcome.COMPLETED, DONE)
+        assert sum(office.ledger.outcomes.values()) == 0
+        assert office.listener.stories[probe.engine_id].is_probe
 
 
 @given(

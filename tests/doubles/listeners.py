@@ -36,8 +36,8 @@ class RecordingTelemetry(NullTelemetry):
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """Stories by outcome."""
-        return Counter(story.outcome for story in self.stories.values())
+        """Stories by outcome; health probes are in no count."""
+        return Counter(story.outcome for story in self.stories.values() if not story.is_probe)
 
     def request_ended(self, story: RequestStory) -> None:
         assert story.engine_id not in self.stories, f"request {story.engine_id} ended twice"
