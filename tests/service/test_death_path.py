@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
 
-from protocols.errors import EngineDead
+from protocols.errors import EngineDead, GenerationFailed
 from protocols.steps import EngineId
 from protocols.telemetry import WorkerState
 from service.death import DeathPath, _root_causes
@@ -213,11 +213,17 @@ def test_the_first_cause_is_the_one_that_is_kept() -> None:
 
 
 def test_root_causes_are_below_groups_and_wrappers() -> None:
-    """The log line names what really happened, whatever it is wrapped in."""
+    """The log line names what really happened: ours in its words, others by type and place, no content."""
     wrapped = EngineDead("the engine died")
-    wrapped.__cause__ = ValueError("bad weights")
-    group = ExceptionGroup("actors", [wrapped, ExceptionGroup("more", [KeyError("x")])])
-    assert _root_causes(group) == ["ValueError: bad weights", "KeyError: 'x'"]
+    try:
+        raise ValueError("a token of somebody's prompt")
+    except ValueError as exc:
+        wrapped.__cause__ = exc
+    ours = GenerationFailed("the engine ended without a reason")
+    group = ExceptionGroup("actors", [wrapped, ExceptionGroup("more", [ours, KeyError("content")])])
+    first, *others = _root_causes(group)
+    assert first.startswith("ValueError at test_death_path.py:")
+    assert others == ["GenerationFailed: the engine ended without a reason", "KeyError"]
 
 
 def test_root_causes_are_at_most_eight() -> None:
