@@ -53,7 +53,8 @@ class Surroundings:
     """What the graph needs from outside.
 
     clock: monotonic seconds, the clock that engine steps are stamped with.
-    on_crash: called in the loop, before anything is torn down, when an actor or the engine breaks.
+    on_crash: called in the loop when an actor or the engine broke; the actors have ended, live
+    requests have not yet got their error, the engine has not yet been stopped.
     """
 
     engine: Engine
