@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -95,18 +96,23 @@ class TorchEngine:
         except ServiceError as exc:
             ready.set_exception(exc)
             return
-        except Exception as exc:
+        except BaseException as exc:
+            # Also a panic of a library in another language.
             ready.set_exception(_start_error(exc))
             return
         ready.set_result(info)
         try:
             steps.run()
-        except Exception as exc:
+        except BaseException as exc:
+            # Nobody else would notice the thread's end.
             self._bridge.fail(exc)
 
     def _load(self) -> tuple[EngineInfo, StepLoop]:
         """torch is imported here: that takes seconds, and the loop should not wait for it."""
         self._checkpoint("importing", 0.0)
+        # Read by MKL at its first product: the same row gives the same bits in any batch. Measured:
+        # without it attention of a row differs in the last bits with the thread that gets it.
+        os.environ.setdefault("MKL_CBWR", "AUTO")
         from actors.engines.torch.loading import load  # noqa: PLC0415 - see above
         from actors.engines.torch.step_loop import StepLoop  # noqa: PLC0415
 
@@ -120,7 +126,7 @@ class TorchEngine:
             self._progress(stage, fraction)
 
 
-def _start_error(exc: Exception) -> EngineStartError:
+def _start_error(exc: BaseException) -> EngineStartError:
     hint = "Install torch and transformers." if isinstance(exc, ImportError) else ""
     error = EngineStartError(f"the model could not be loaded: {type(exc).__name__}: {exc}", hint)
     error.__cause__ = exc

@@ -30,7 +30,8 @@ from protocols.errors import EngineStartError
 Checkpoint = Callable[[str, float], None]
 """Called with the stage and the fraction of the whole start; raises StartStopped to end it."""
 
-_GIB = 2**30
+# Operators give memory in GB, as cloud machines are sold.
+_GB = 10**9
 # Gathered K and V of one attention call: large enough to share the call, small enough for the caches.
 _GROUP_BYTES = 4 * 2**20
 
@@ -122,7 +123,7 @@ def _can_operate(device: torch.device, dtype: torch.dtype) -> bool:
 def _usable_bytes(config: TorchConfig, device: torch.device, taken: int) -> int:
     """Bytes still to be had; ``taken`` counts against the operator's limit, which makes no memory."""
     free = available_bytes() if device.type == "cpu" else int(torch.cuda.mem_get_info()[0])
-    return free if config.memory_gb is None else min(free, int(config.memory_gb * _GIB) - taken)
+    return free if config.memory_gb is None else min(free, int(config.memory_gb * _GB) - taken)
 
 
 def _load_weights(config: TorchConfig, setup: _Setup) -> Any:
