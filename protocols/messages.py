@@ -7,8 +7,9 @@ stands for is looked up in the ledger, so a message about a request that has end
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from protocols.requests import GenerateRequest
 from protocols.spec import GenerationSpec
@@ -16,61 +17,53 @@ from protocols.steps import EngineId
 from protocols.telemetry import CancelReason
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(Struct, frozen=True):
     """facade -> intake. One call of ``generate()``, as the framework sent it."""
 
     engine_id: EngineId
     wire: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """intake -> resolver. Shape checked, counted, its outbox reserved."""
 
     engine_id: EngineId
     request: GenerateRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """resolver -> executor. Nothing about the request can be wrong any more."""
 
     engine_id: EngineId
     spec: GenerationSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """monitor -> executor. Idempotent; an unknown id is ignored."""
 
     engine_id: EngineId
     reason: CancelReason
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True):
     """streamer or facade -> executor. The outbox crossed its bound; look at it and pause or resume."""
 
     engine_id: EngineId
 
 
-@dataclass(frozen=True, slots=True)
-class CancelContext:
+class CancelContext(Struct, frozen=True):
     """facade -> monitor. The client of every stopped request with this context id has left."""
 
     context_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderGone:
+class ReaderGone(Struct, frozen=True):
     """facade -> monitor. The generator of this request will not be read again."""
 
     engine_id: EngineId
 
 
-@dataclass(frozen=True, slots=True)
-class EndLive:
+class EndLive(Struct, frozen=True):
     """drain coordinator -> monitor. End live requests now; ``only_movable`` spares the others."""
 
     only_movable: bool

@@ -8,8 +8,8 @@ with spans for callers that are traced. All but the first have the synthetic eng
 
 One thread does all the work, so the CPU time of the process is the price. Each value is the least of several
 bursts that are about as short as a slice of the scheduler, so that few of them are disturbed by neighbours.
-Log lines go through the framework's own handler to where nobody reads; spans go to an exporter that takes them
-at once.
+Log lines go through the framework's own handler to where nobody reads; spans go to an exporter that takes
+them at once.
 """
 
 from __future__ import annotations
