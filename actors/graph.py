@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,15 +9,15 @@ from functools import partial
 from typing import Any
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
 
 from actors.admission import Admission
 from actors.cancellation import CancellationMonitor
 from actors.drain import DrainCoordinator, DrainLadder, DrainReport
 from actors.executor import Executor, ExecutorLanes, ExecutorLimits
 from actors.intake import RequestIntake
+from actors.lanes import Lanes
 from actors.ledger import Ledger
-from actors.mailbox import DATA_LANE, STEP_LANE, Mailbox
+from actors.mailbox import Mailbox
 from actors.outbox import Outbox, Terminal
 from actors.resolver import SpecResolver
 from actors.resolving import SpecRules, seeds_from
@@ -30,22 +29,13 @@ from protocols.caller import Caller
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
 from protocols.messages import (
-    Admitted,
     CancelContext,
-    ExecutorControl,
     Flow,
-    MonitorControl,
     ReaderGone,
-    Resolved,
     Submit,
 )
 from protocols.requests import is_probe
-from protocols.steps import EngineStep
 from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
-
-# Messages a request can have under way on a control lane: to the monitor that its caller left and, twice,
-# that its reader is gone; to the executor a Cancel and a Flow.
-_CONTROL_PER_REQUEST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,53 +59,31 @@ class Graph:
 
     def __init__(self, settings: GraphSettings, around: Surroundings, info: EngineInfo) -> None:
         engine, telemetry, clock = around.engine, around.telemetry, around.clock
+        lanes = Lanes.of(settings.max_live)
+        ledger = Ledger(clock, telemetry)
         capacity = info.max_num_seqs + settings.engine_queue
-        arriving = settings.max_live + DATA_LANE
-        control = _CONTROL_PER_REQUEST * (settings.max_live + arriving + DATA_LANE)
-        to_intake, intake_in = anyio.create_memory_object_stream[Submit](arriving)
-        to_resolver, resolver_in = anyio.create_memory_object_stream[Admitted](DATA_LANE)
-        to_executor, executor_in = anyio.create_memory_object_stream[Resolved](DATA_LANE)
-        to_streamer, streamer_in = anyio.create_memory_object_stream[EngineStep](STEP_LANE)
-        to_monitor, monitor_in = anyio.create_memory_object_stream[MonitorControl](control)
-        tell_executor, executor_control = anyio.create_memory_object_stream[ExecutorControl](control)
-
-        self._settings = settings
-        self._around = around
-        self._info = info
-        self._lanes: dict[str, MemoryObjectSendStream[Any]] = {
-            "intake": to_intake,
-            "resolver": to_resolver,
-            "executor": to_executor,
-            "streamer": to_streamer,
-            "monitor": to_monitor,
-            "executor_control": tell_executor,
-        }
-        self._to_intake = to_intake
-        self._to_monitor = to_monitor
-        self._tell_executor = tell_executor
-        self.ledger = Ledger(clock, telemetry)
-        admission = Admission(self.ledger, settings, engine.capabilities, info)
-        rules = SpecRules(engine.name, engine.capabilities, info, capacity, seeds_from(settings.default_seed))
-        self.drain = DrainCoordinator(to_monitor.clone(), self.ledger, admission, clock, telemetry)
-        self.executor = Executor(
-            ExecutorLanes(executor_in, executor_control, to_streamer),
-            engine,
-            ExecutorLimits(
-                batch=info.max_num_seqs,
-                capacity=capacity,
-                vocab_size=info.vocab_size,
-                hang_timeout_s=settings.hang_timeout_s,
-            ),
-            self.ledger,
-            telemetry,
-            clock,
+        limits = ExecutorLimits(
+            batch=info.max_num_seqs,
+            capacity=capacity,
+            vocab_size=info.vocab_size,
+            hang_timeout_s=settings.hang_timeout_s,
         )
+        admission = Admission(ledger, settings, engine.capabilities, info)
+        rules = SpecRules(engine.name, engine.capabilities, info, capacity, seeds_from(settings.default_seed))
+        to_resolver, to_executor, to_streamer = lanes.resolver.send, lanes.executor.send, lanes.streamer.send
+        to_monitor, tell_executor = lanes.monitor.send.clone(), lanes.executor_control.send.clone()
+        executor_ends = ExecutorLanes(lanes.executor.receive, lanes.executor_control.receive, to_streamer)
+
+        self._settings, self._around, self._info, self._lanes = settings, around, info, lanes
+        self.ledger = ledger
+        self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
+        self.executor = Executor(executor_ends, engine, limits, ledger, telemetry, clock)
         self.actors = (
-            RequestIntake(intake_in, to_resolver, self.ledger, admission, telemetry),
-            SpecResolver(resolver_in, to_executor, self.ledger, rules, clock, telemetry),
+            RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
+            SpecResolver(lanes.resolver.receive, to_executor, ledger, rules, clock, telemetry),
             self.executor,
-            ChunkStreamer(streamer_in, self.ledger, telemetry),
-            CancellationMonitor(monitor_in, tell_executor.clone(), self.ledger, settings, clock, telemetry),
+            ChunkStreamer(lanes.streamer.receive, ledger, telemetry),
+            CancellationMonitor(lanes.monitor.receive, tell_executor, ledger, settings, clock, telemetry),
             self.drain,
         )
 
@@ -135,7 +103,7 @@ class Graph:
         )
         ticket = self.ledger.open(engine_id, caller, outbox, is_probe=is_probe(wire))
         try:
-            self._to_intake.send_nowait(Submit(engine_id, wire))
+            self._lanes.intake.send.send_nowait(Submit(engine_id, wire))
         except anyio.WouldBlock:
             self._around.telemetry.request_rejected("intake_full")
             self.ledger.refuse(ticket, Overloaded("intake_full", "the intake's lane is full"))
@@ -152,7 +120,7 @@ class Graph:
         if not any(ticket.caller.is_stopped() for ticket in self.ledger.of_context(context_id)):
             return
         try:
-            await self._to_monitor.send(CancelContext(context_id))
+            await self._lanes.monitor.send.send(CancelContext(context_id))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # The graph is closed: every request has its outcome already.
             return
@@ -163,8 +131,12 @@ class Graph:
             ticket.outbox.drop()
             self.ledger.release(ticket)
             return
+        if ticket.is_reader_gone:
+            return
+        # Written before the message: the request may end in another way before the monitor reads it.
+        ticket.is_reader_gone = True
         try:
-            self._to_monitor.send_nowait(ReaderGone(ticket.engine_id))
+            self._lanes.monitor.send.send_nowait(ReaderGone(ticket.engine_id))
         except anyio.WouldBlock:
             raise InternalError(
                 "the monitor's control lane is full; it is sized so that it cannot be"
@@ -179,10 +151,7 @@ class Graph:
 
     def mailboxes(self) -> list[Mailbox]:
         """Depth and capacity of every lane. Any thread: the figures are counters."""
-        return [
-            Mailbox(name, lane.statistics().current_buffer_used, _whole(lane.statistics().max_buffer_size))
-            for name, lane in self._lanes.items()
-        ]
+        return self._lanes.mailboxes()
 
     def close(self) -> None:
         """End whoever is still live, whatever the reason the graph closes for, and all lanes."""
@@ -191,8 +160,7 @@ class Graph:
             self._around.telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)
             error = EngineShutdown("this worker can no longer serve")
             self.ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
-        for lane in self._lanes.values():
-            lane.close()
+        self._lanes.close()
 
     def _flow(self, ticket_id: Any) -> None:
         """Outbox: a bound was crossed. One message at a time is enough: it says 'look', not 'what'."""
@@ -201,7 +169,7 @@ class Graph:
             return
         ticket.is_flow_posted = True
         try:
-            self._tell_executor.send_nowait(Flow(ticket_id))
+            self._lanes.executor_control.send.send_nowait(Flow(ticket_id))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # The executor is gone and the graph about to close: nothing flows any more.
             return
@@ -237,10 +205,3 @@ async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncGene
         telemetry.state_changed(WorkerState.STOPPING)
         with anyio.move_on_after(settings.engine_stop_s, shield=True):
             await engine.stop()
-
-
-def _whole(size: float) -> int:
-    """Every lane is bounded; anyio types the bound as a float for those that are not."""
-    if math.isinf(size):
-        raise InternalError("a lane of the graph has no bound")
-    return int(size)

@@ -76,7 +76,7 @@ class Ledger:
         self._forget(ticket)
         if not ticket.is_probe:
             self.outcomes[outcome] += 1
-        ticket.outbox.finish(terminal, drop_waiting=drop_waiting)
+        ticket.outbox.finish(terminal, drop_waiting=drop_waiting or ticket.is_reader_gone)
         if ticket.outbox.waiting_tokens == 0:
             self.release(ticket)
         else:

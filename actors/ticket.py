@@ -44,6 +44,8 @@ class Ticket:
     times: Times
     # facade: the framework's own health check
     is_probe: bool = False
+    # facade: nobody will take what is still owed, however the request ends
+    is_reader_gone: bool = False
     # intake
     is_admitted: bool = False
     has_stop_strings: bool = False

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from actors.mailbox import STEP_LANE
+from actors.lanes import STEP_LANE
 from protocols.engine import EngineCapabilities
 from protocols.errors import (
     DeadlineExceeded,
@@ -292,6 +293,18 @@ class TestCancel:
                 engine.finish(blocker.id)
                 await world.settle()
             assert world.graph.executor.is_idle
+
+    async def test_a_reader_that_goes_as_its_end_comes(self, open_world: OpenWorld) -> None:
+        """Whatever overtakes whatever: nothing stays reserved for it."""
+        async with open_world() as world:
+            visit = await world.ask_settled()
+            world.engine.finish(visit.id, FinishReason.EOS, [5, 6])
+            for _ in range(3):
+                visit.close()
+                await anyio.lowlevel.checkpoint()
+            await world.settle()
+            assert visit.ticket.is_ended
+            assert world.graph.ledger.reserved_tokens == 0
 
     async def test_a_frontend_that_met_a_stop_string(self, open_world: OpenWorld) -> None:
         """Aborts just as a leaving client does; the books know the difference."""
