@@ -14,11 +14,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 T = TypeVar("T")
 
-# Per-request data lanes. They cannot overflow: at most --max-live requests exist at all.
-DATA_LANE = 64
-# Steps on their way from the executor to the streamer; when full, the engine waits.
-STEP_LANE = 4
-
 
 class Mailbox(NamedTuple):
     """For the gauges: who reads it, how much waits, how much fits."""
