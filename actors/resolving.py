@@ -20,6 +20,8 @@ from protocols.spec import GenerationSpec, Output, Sampling, StopRules
 # OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
 _PENALTY = (-2.0, 2.0)
 _SEED_MASK = 2**64 - 1
+# Logits divided by less leave the range of 32-bit floats, or become 0 / 0: the most likely token all the same.
+_SMALLEST_TEMPERATURE = 1e-6
 
 
 def fresh_seed() -> int:
@@ -207,7 +209,8 @@ def _temperature(options: SamplingOptions) -> float:
     sampling at 1.0; one that names nothing gets the most likely tokens.
     """
     if options.temperature is not None:
-        return _ranged("temperature", options.temperature, 0.0, least=0.0)
+        temperature = _ranged("temperature", options.temperature, 0.0, least=0.0)
+        return temperature if temperature >= _SMALLEST_TEMPERATURE else 0.0
     limits = (options.top_k, options.top_p, options.min_p)
     return 0.0 if all(limit is None for limit in limits) else 1.0
 

@@ -166,7 +166,7 @@ class TestSampling:
     @pytest.mark.parametrize(
         ("field", "good"),
         [
-            ("temperature", [0.0, -0.0, 0.7, 2.0, 100.0]),
+            ("temperature", [0.0, -0.0, 1e-6, 0.7, 2.0, 100.0]),
             ("top_p", [1e-6, 0.5, 1.0, 1]),
             ("min_p", [0.0, 0.05, 1.0]),
             ("repetition_penalty", [0.01, 1.0, 1.2]),
@@ -211,6 +211,11 @@ class TestSampling:
     def test_no_number_that_is_not_finite_passes(self, field: str, value: float) -> None:
         """Not even where the comparison with an edge would let it through."""
         assert refusal(**{field: value}).allowed == "a finite number"
+
+    @pytest.mark.parametrize("value", [5e-324, 1e-46, 9e-7])
+    def test_a_temperature_too_small_to_divide_by_is_greedy(self, value: float) -> None:
+        """As a 32-bit float it is 0, and 0 / 0 is no probability."""
+        assert resolve(temperature=value).sampling.is_greedy
 
     @pytest.mark.parametrize("value", [-1, 0, None, VOCAB, 10**30])
     def test_no_limit_has_one_form_at_the_engine(self, value: int | None) -> None:
@@ -378,7 +383,7 @@ def check_bounds(spec: GenerationSpec) -> None:
     assert all(0 <= token < VOCAB for token in stop.eos_token_ids | stop.stop_token_ids)
     assert not stop.eos_token_ids & stop.stop_token_ids
     assert 1 <= spec.n <= 8
-    assert 0 <= sampling.temperature < math.inf
+    assert sampling.temperature == 0 or 1e-6 <= sampling.temperature < math.inf
     assert 0 <= sampling.top_k < VOCAB
     assert 0 < sampling.top_p <= 1
     assert 0 <= sampling.min_p <= 1
