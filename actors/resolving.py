@@ -20,7 +20,7 @@ from protocols.spec import GenerationSpec, Output, Sampling, StopRules
 # OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
 _PENALTY = (-2.0, 2.0)
 _SEED_MASK = 2**64 - 1
-# Logits divided by less leave the range of 32-bit floats, or become 0 / 0: the most likely token all the same.
+# Logits divided by less leave the range of 32-bit floats, or become 0 / 0: taken for greedy.
 _SMALLEST_TEMPERATURE = 1e-6
 
 
