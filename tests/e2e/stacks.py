@@ -153,7 +153,8 @@ class Worker:
         """One call of a control route."""
         status, text = self.system.post(f"/engine/control/{name}", body or {})
         assert status == 200, text
-        return json.loads(text)
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
     def status(self) -> dict[str, Any]:
         """Its own words on where it is."""

@@ -13,7 +13,7 @@ _PLAIN = st.text(st.sampled_from("abcxyz019_-"), min_size=1, max_size=12)
 _JSON = st.dictionaries(_PLAIN, st.none() | st.booleans() | st.integers(-9, 9) | _PLAIN, max_size=3)
 
 
-def texts(kind: Kind) -> st.SearchStrategy[str]:  # noqa: PLR0911 - one return for each kind
+def texts(kind: Kind) -> st.SearchStrategy[str]:
     """Accepted spellings of values of a kind."""
     match kind:
         case Boolean():
