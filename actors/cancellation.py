@@ -71,9 +71,9 @@ class CancellationMonitor:
                 ticket_or_none = self._ledger.find(engine_id)
                 if ticket_or_none is not None:
                     self.end_early(ticket_or_none, CancelReason.CLIENT)
-            case EndLive(only_movable=only_movable):
+            case EndLive(last_id=last_id, only_movable=only_movable):
                 for ticket in self._ledger.live():
-                    if ticket.is_movable or not only_movable:
+                    if ticket.engine_id <= last_id and (ticket.is_movable or not only_movable):
                         self.end_early(ticket, CancelReason.DRAIN)
             case _:
                 assert_never(message)

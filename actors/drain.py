@@ -161,7 +161,7 @@ class DrainCoordinator:
         """Take every rung whose time has come."""
         while rung in _NEXT_RUNG and self._clock() >= self._time_of(_NEXT_RUNG[rung]):
             rung = _NEXT_RUNG[rung]
-            await self._monitor.send(EndLive(only_movable=rung is Rung.MOVED))
+            await self._monitor.send(EndLive(self._last_id, only_movable=rung is Rung.MOVED))
         return rung
 
     async def _wait_for_change(self, rung: Rung) -> None:

@@ -64,8 +64,12 @@ class ReaderGone(Struct, frozen=True):
 
 
 class EndLive(Struct, frozen=True):
-    """drain coordinator -> monitor. End live requests now; ``only_movable`` spares the others."""
+    """drain coordinator -> monitor. End the live requests up to this id; ``only_movable`` spares the others.
 
+    The id is the last one of the drain: a message that is read late ends nobody who came after it.
+    """
+
+    last_id: EngineId
     only_movable: bool
 
 

@@ -129,7 +129,7 @@ class Player:
         # Tokens that lay in an outbox when everything was last at rest.
         self.waited: Counter[EngineId] = Counter()
         self.drain_ends_s: float | None = None
-        self.was_drained = False
+        self.last_drained = EngineId(0)
         self.is_dead = False
 
     def play(self) -> None:
@@ -314,7 +314,7 @@ class Player:
             self.drain_ends_s = min(end_s, self.drain_ends_s)
         else:
             self.drain_ends_s = end_s
-        self.was_drained = True
+        self.last_drained = self.world.graph.ledger.last_id
         drain.begin(DrainLadder(started_s=now_s, move_at_s=now_s + action.move_s, end_at_s=end_s))
 
     def _readable(self) -> list[Visit]:
@@ -372,7 +372,7 @@ class Player:
             case Outcome.STALLED:
                 assert lived_s >= STALL_S - 1e-6
             case Outcome.INTERRUPTED:
-                assert self.was_drained
+                assert visit.id <= self.last_drained
             case Outcome.REFUSED:
                 assert isinstance(error, Overloaded | EngineShutdown) or is_wrong
             case Outcome.FAILED:

@@ -167,10 +167,17 @@ class TestDrain:
         """What a frontend cannot continue elsewhere is spared the first time."""
         movable, fixed = desk.open(), desk.open()
         fixed.is_movable = False
-        desk.monitor.on_control(EndLive(only_movable=True))
+        desk.monitor.on_control(EndLive(fixed.engine_id, only_movable=True))
         assert (movable.outcome, fixed.outcome) == (Outcome.INTERRUPTED, None)
-        desk.monitor.on_control(EndLive(only_movable=False))
+        desk.monitor.on_control(EndLive(fixed.engine_id, only_movable=False))
         assert fixed.outcome is Outcome.INTERRUPTED
+
+    def test_nobody_who_came_after_it(self, desk: Desk) -> None:
+        """A message of a drain that is over harms no request of the worker that serves again."""
+        before = desk.open()
+        after = desk.open()
+        desk.monitor.on_control(EndLive(before.engine_id, only_movable=False))
+        assert (before.outcome, after.outcome) == (Outcome.INTERRUPTED, None)
 
 
 class TestSweep:
@@ -277,7 +284,7 @@ def act(desk: Desk, tickets: list[Ticket], wish: str, number: int) -> None:
         case "wait":
             desk.office.now_s += number
         case "end live":
-            desk.monitor.on_control(EndLive(only_movable=bool(number)))
+            desk.monitor.on_control(EndLive(EngineId(len(tickets)), only_movable=bool(number)))
     for reason, each in zip(before, tickets, strict=True):
         assert reason is None or each.cancel_reason is reason
 

@@ -249,6 +249,19 @@ class TestResume:
             assert (await visit.answer()).finish_reasons == ["length"]
             assert world.graph.drain.state is WorkerState.SERVING
 
+    @pytest.mark.parametrize("seed", range(10))
+    def test_a_resume_at_once_serves_at_once(self, seed: int) -> None:
+        """Nothing that the drain still had to say ends those who come after it, in any order of tasks."""
+
+        async def play() -> None:
+            async with open_audited(NeverFirstToken()) as world:
+                await world.ask_settled()
+                await drained(world, 1, 1)
+                world.graph.drain.resume()
+                assert not (await world.ask_settled()).ticket.is_ended
+
+        run_seeded(play, seed=seed)
+
     async def test_the_next_drain_has_its_own_report(self, open_world: OpenWorld) -> None:
         """Counts of the one before are not carried over; nor is its ladder."""
         async with open_world(NeverFirstToken()) as world:
