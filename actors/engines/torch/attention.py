@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from actors.engines.torch.batch import Span, StepBatch
 from actors.engines.torch.kv_cache import KvCache, Scratch
+from actors.engines.torch.masks import first_key_of, span_mask
 
 IMPLEMENTATION = "dynamo_actor_ragged"
 """Name under which transformers knows the function."""
@@ -118,29 +119,27 @@ class PagedAttention:
 
     def _attend_span(self, call: Call, span: Span) -> Tensor:
         """``[rows, heads, value width]`` of one span."""
-        first_key = 0
-        if span.sequences == 1 and span.rows == 1 and call.window is not None:
-            # A single query needs no mask: what it does not see is not read.
-            first_key = max(0, span.context_tokens - call.window)
-        key = self._context(self._cache.keys[call.layer], 0, span, first_key)
-        value = self._context(self._cache.values[call.layer], 1, span, first_key)
+        first_key = first_key_of(span, call.window, self._cache.block_tokens)
+        key = self._context(self._cache.keys[call.layer], 0, span)[:, :, first_key:]
+        value = self._context(self._cache.values[call.layer], 1, span)[:, :, first_key:]
         query = call.query[0, :, span.first : span.first + span.rows]
+        if call.window not in span.masks:
+            span.masks[call.window] = span_mask(span, call.window, first_key, key)
+        mask = span.masks[call.window]
         if span.rows == span.sequences:
-            return _attend_rows(call, query, key, value, _row_mask(span, call, key))
-        return _attend_chunk(call, query, key, value, _chunk_mask(span, call, key))
+            return _attend_rows(call, query, key, value, mask)
+        return _attend_chunk(call, query, key, value, mask)
 
-    def _context(self, pool: Tensor, which: int, span: Span, first_key: int) -> Tensor:
+    def _context(self, pool: Tensor, which: int, span: Span) -> Tensor:
         """K or V ``[sequences, kv heads, keys, width]``: a view of the pool, or gathered into scratch."""
         if span.blocks is None:
-            rows = pool[span.first_slot + first_key : span.first_slot + span.context_tokens]
+            rows = pool[span.first_slot : span.first_slot + span.padded_tokens]
         else:
             rows = self._scratch[which].gather(pool, span.blocks, self._cache.block_tokens)
-            if span.sequences == 1:
-                rows = rows[first_key : span.context_tokens]
-        return rows.view(span.sequences, -1, *rows.shape[1:]).transpose(1, 2)
+        return rows.view(span.sequences, span.padded_tokens, *rows.shape[1:]).transpose(1, 2)
 
 
-def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """One query row per sequence. Query heads that share a KV head become rows of one product."""
     heads, rows, width = query.shape
     kv_heads = key.shape[1]
@@ -155,17 +154,11 @@ def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Te
     return output.reshape(rows, heads, value.shape[-1])
 
 
-def _attend_chunk(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Many query rows of one sequence; without a mask they are causal from position 0."""
+def _attend_chunk(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Many query rows of one sequence."""
     if call.softcap is None and call.sinks is None:
         output = functional.scaled_dot_product_attention(
-            query.unsqueeze(0),
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=call.scaling,
-            enable_gqa=True,
+            query.unsqueeze(0), key, value, attn_mask=mask, scale=call.scaling, enable_gqa=True
         )
         return output[0].transpose(0, 1)
     heads, rows, width = query.shape
@@ -177,52 +170,14 @@ def _attend_chunk(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: T
 
 
 def _attend_by_hand(
-    call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None
+    call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sinks: Tensor | None
 ) -> Tensor:
     """Attention with what the fused kernel lacks: a cap on the scores, a sink column."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * call.scaling
     if call.softcap is not None:
         scores = torch.tanh(scores / call.softcap) * call.softcap
-    if mask is not None:
-        scores = scores + mask
+    scores = scores + mask
     if sinks is not None:
         scores = torch.cat([scores, sinks.to(scores.dtype)], dim=-1)
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
     return torch.matmul(weights[..., : key.shape[-2]], value)
-
-
-def _row_mask(span: Span, call: Call, key: Tensor) -> Tensor | None:
-    """Additive mask ``[sequences, 1, 1, keys]``; made once per step and window."""
-    if span.sequences == 1:
-        return None
-    if call.window not in span.masks:
-        length = torch.tensor(span.lengths, device=key.device).unsqueeze(1)
-        position = torch.arange(key.shape[2], device=key.device)
-        is_seen = position < length
-        if call.window is not None:
-            is_seen &= position >= length - call.window
-        span.masks[call.window] = _additive(is_seen, key.dtype)[:, None, None]
-    return span.masks[call.window]
-
-
-def _chunk_mask(span: Span, call: Call, key: Tensor) -> Tensor | None:
-    """Additive mask ``[rows, keys]`` of one chunk; made once per step and window."""
-    is_plain = call.softcap is None and call.sinks is None
-    is_windowed = call.window is not None and span.context_tokens > call.window
-    if is_plain and span.start == 0 and not is_windowed:
-        return None
-    window = call.window if is_windowed else None
-    if window not in span.masks:
-        query_position = torch.arange(span.start, span.context_tokens, device=key.device).unsqueeze(1)
-        position = torch.arange(span.context_tokens, device=key.device)
-        is_seen = position <= query_position
-        if window is not None:
-            is_seen &= position > query_position - window
-        span.masks[window] = _additive(is_seen, key.dtype)
-    return span.masks[window]
-
-
-def _additive(is_seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill_(
-        ~is_seen, float("-inf")
-    )

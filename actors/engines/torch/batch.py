@@ -1,50 +1,52 @@
 """One step as tensors: what goes into the model, and what its attention needs to know.
 
-Rows are tokens. First come single-token chunks, sorted by context length and cut into groups that
-share one attention call; then longer chunks, one call each.
+Rows are tokens. Prompts are cut into pieces, one attention call each; every token of an output is a
+part of its own, also when it is computed again after a preemption, so that it gets the same bits as
+the first time. Single rows come first, sorted by context length, in groups that share a call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from actors.engines.torch.scheduler import Chunk
+from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk
 
 # A sequence this long is attended to on its own: the call costs nothing beside the work, and
 # padding to a longer neighbour does.
-_ALONE_TOKENS = 1024
+ALONE_TOKENS = 1024
 
 
 @dataclass(slots=True, eq=False)
 class Span:
     """Rows ``first`` .. ``first + rows - 1`` that share one attention call.
 
-    sequences: 1, or several with one row each. context_tokens: keys to attend to (longest sequence).
-    blocks: the blocks to gather, sequence after sequence; None where they are consecutive, and
-    ``first_slot`` is where they begin. lengths: keys of each sequence. start: position of the first row.
+    sequences: 1, or several with one row each. context_tokens: keys of the longest one;
+    padded_tokens: the same in whole blocks. blocks: those to gather, sequence after sequence; None
+    where they are consecutive, and ``first_slot`` is where they begin. lengths: keys of each sequence.
+    start: position of the first row. masks: by window, filled by the first layer that needs one.
     """
 
     first: int
     rows: int
     sequences: int
     context_tokens: int
+    padded_tokens: int
     start: int
     blocks: Tensor | None
     first_slot: int
     lengths: list[int]
-    masks: dict[int | None, Tensor | None] = field(default_factory=dict[int | None, Tensor | None])
+    masks: dict[int | None, Tensor] = field(default_factory=dict[int | None, Tensor])
 
 
 @dataclass(slots=True, eq=False)
 class StepBatch:
     """ids, positions ``[1, rows]``; slots ``[rows]``: where K/V goes; sampled: rows whose logits are wanted.
 
-    chunks: in the order of their rows.
+    parts: of the chunks, in the order of their rows.
     """
 
     ids: Tensor
@@ -52,7 +54,7 @@ class StepBatch:
     slots: Tensor
     sampled: Tensor
     spans: list[Span]
-    chunks: list[Chunk]
+    parts: list[Chunk]
 
 
 class BatchBuilder:
@@ -66,25 +68,24 @@ class BatchBuilder:
 
     def build(self, chunks: list[Chunk]) -> StepBatch:
         """Raises nothing for chunks as the scheduler makes them."""
-        singles = sorted((c for c in chunks if c.rows == 1), key=lambda chunk: chunk.end)
-        longer = [c for c in chunks if c.rows > 1]
+        parts = [part for chunk in chunks for part in _parts(chunk)]
+        singles = sorted((part for part in parts if part.rows == 1), key=lambda part: part.end)
+        pieces = [part for part in parts if part.rows > 1]
         spans = self._group(singles)
-        first = len(singles)
-        for chunk in longer:
-            spans.append(self._span([chunk], first))
-            first += chunk.rows
-        return self._tensors(singles + longer, spans)
+        for piece in pieces:
+            spans.append(self._span([piece], _next_row(spans)))
+        return self._tensors(singles + pieces, spans)
 
-    def _tensors(self, chunks: list[Chunk], spans: list[Span]) -> StepBatch:
+    def _tensors(self, parts: list[Chunk], spans: list[Span]) -> StepBatch:
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
         sampled: list[int] = []
-        for chunk in chunks:
-            ids += chunk.sequence.tokens[chunk.start : chunk.end]
-            positions += range(chunk.start, chunk.end)
-            slots += self._slots(chunk)
-            if chunk.is_sampling:
+        for part in parts:
+            ids += part.sequence.tokens[part.start : part.end]
+            positions += range(part.start, part.end)
+            slots += self._slots(part)
+            if part.is_sampling:
                 sampled.append(len(ids) - 1)
         return StepBatch(
             ids=self._tensor([ids]),
@@ -92,46 +93,48 @@ class BatchBuilder:
             slots=self._tensor(slots),
             sampled=self._tensor(sampled),
             spans=spans,
-            chunks=chunks,
+            parts=parts,
         )
 
     def _group(self, singles: list[Chunk]) -> list[Span]:
         """Neighbours in length share a call while what they gather stays small enough for the caches."""
         spans: list[Span] = []
         group: list[Chunk] = []
-        for chunk in singles:
-            padded = self._padded(chunk.end) * (len(group) + 1)
-            if group and (padded > self._group_tokens or chunk.end >= _ALONE_TOKENS):
-                spans.append(self._span(group, chunk_row(spans)))
+        for part in singles:
+            padded = self._padded(part.end) * (len(group) + 1)
+            if group and (padded > self._group_tokens or part.end >= ALONE_TOKENS):
+                spans.append(self._span(group, _next_row(spans)))
                 group = []
-            group.append(chunk)
+            group.append(part)
         if group:
-            spans.append(self._span(group, chunk_row(spans)))
+            spans.append(self._span(group, _next_row(spans)))
         return spans
 
-    def _span(self, chunks: list[Chunk], first: int) -> Span:
+    def _span(self, parts: list[Chunk], first: int) -> Span:
         blocks: list[int] = []
-        context_tokens = max(chunk.end for chunk in chunks)
-        count = self._padded(context_tokens) // self._block_tokens
-        for chunk in chunks:
-            own = chunk.sequence.blocks[:count]
+        context_tokens = max(part.end for part in parts)
+        padded_tokens = self._padded(context_tokens)
+        count = padded_tokens // self._block_tokens
+        for part in parts:
+            own = part.sequence.blocks[:count]
             # Padding repeats the sequence's own last block, never a stranger's.
             blocks += own + own[-1:] * (count - len(own))
-        is_consecutive = len(chunks) == 1 and blocks == list(range(blocks[0], blocks[0] + count))
+        is_consecutive = len(parts) == 1 and blocks == list(range(blocks[0], blocks[0] + count))
         return Span(
             first=first,
-            rows=sum(chunk.rows for chunk in chunks),
-            sequences=len(chunks),
+            rows=sum(part.rows for part in parts),
+            sequences=len(parts),
             context_tokens=context_tokens,
-            start=chunks[0].start,
+            padded_tokens=padded_tokens,
+            start=parts[0].start,
             blocks=None if is_consecutive else self._tensor(blocks),
             first_slot=blocks[0] * self._block_tokens,
-            lengths=[chunk.end for chunk in chunks],
+            lengths=[part.end for part in parts],
         )
 
-    def _slots(self, chunk: Chunk) -> list[int]:
-        size, blocks = self._block_tokens, chunk.sequence.blocks
-        return [blocks[p // size] * size + p % size for p in range(chunk.start, chunk.end)]
+    def _slots(self, part: Chunk) -> list[int]:
+        size, blocks = self._block_tokens, part.sequence.blocks
+        return [blocks[p // size] * size + p % size for p in range(part.start, part.end)]
 
     def _padded(self, tokens: int) -> int:
         return -(-tokens // self._block_tokens) * self._block_tokens
@@ -140,6 +143,18 @@ class BatchBuilder:
         return torch.tensor(numbers, dtype=torch.long, device=self._device)
 
 
-def chunk_row(spans: list[Span]) -> int:
+def _parts(chunk: Chunk) -> Iterator[Chunk]:
+    """Pieces of the prompt, then single tokens of the output."""
+    sequence, position = chunk.sequence, chunk.start
+    while position < chunk.end:
+        end = position + 1
+        if position < len(sequence.spec.prompt):
+            piece_end = (position // PIECE_TOKENS + 1) * PIECE_TOKENS
+            end = min(chunk.end, piece_end, len(sequence.spec.prompt))
+        yield Chunk(sequence, position, end - position)
+        position = end
+
+
+def _next_row(spans: list[Span]) -> int:
     """The first row after these spans."""
     return spans[-1].first + spans[-1].rows if spans else 0

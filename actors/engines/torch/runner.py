@@ -46,7 +46,7 @@ class ModelRunner:
                 use_cache=False,
                 logits_to_keep=batch.sampled,
             )
-        sampling = [chunk.sequence for chunk in batch.chunks if chunk.is_sampling]
+        sampling = [part.sequence for part in batch.parts if part.is_sampling]
         if not sampling:
             return iter(())
         logits = output.logits[0].to(torch.float32)

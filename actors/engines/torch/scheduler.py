@@ -18,6 +18,13 @@ from protocols.errors import InternalError
 from protocols.spec import GenerationSpec
 from protocols.steps import EngineId
 
+PIECE_TOKENS = 64
+"""Prompts are computed in pieces that begin at multiples of this, one attention call each.
+
+How many rows share a call decides about the last bits of each. With fixed pieces they are the same
+whatever else is in the step. Large enough for the products, small enough to share a step.
+"""
+
 
 class Chunk(NamedTuple):
     """Tokens ``start`` .. ``start + rows - 1`` of one sequence, to be computed in this step."""
@@ -169,15 +176,16 @@ class Scheduler:
         prompts = [s for s in self._running if not s.is_paused and s.arrival not in decoding]
         if not self._limits.is_chunked_prefill:
             return _whole_prompts(prompts, left)
-        shares: dict[int, int] = {}
+        shares: list[int] = []
         for place, sequence in enumerate(prompts):
-            cap = left if place == len(prompts) - 1 else -(-left // 2)
-            shares[place] = min(sequence.pending_tokens, cap)
-            left -= shares[place]
+            cap = min(sequence.pending_tokens, left if place == len(prompts) - 1 else -(-left // 2))
+            # Only where a step is smaller than a piece must the oldest take less than one.
+            shares.append(_in_pieces(sequence, cap) or (cap if place == 0 else 0))
+            left -= shares[-1]
         for place, sequence in enumerate(prompts):
-            more = min(sequence.pending_tokens - shares[place], left)
-            shares[place] += more
-            left -= more
+            more = _in_pieces(sequence, min(sequence.pending_tokens, shares[place] + left)) - shares[place]
+            shares[place] += max(0, more)
+            left -= max(0, more)
         return [Chunk(s, s.computed_tokens, shares[i]) for i, s in enumerate(prompts) if shares[i]]
 
     def _give_back(self, sequence: Sequence, *, is_clean: bool) -> None:
@@ -187,15 +195,23 @@ class Scheduler:
         sequence.blocks = []
 
 
+def _in_pieces(sequence: Sequence, rows: int) -> int:
+    """How many of the next ``rows`` tokens to take, so as to end with a piece or behind the prompt."""
+    end = sequence.computed_tokens + rows
+    if end >= len(sequence.spec.prompt):
+        return rows
+    return max(0, end // PIECE_TOKENS * PIECE_TOKENS - sequence.computed_tokens)
+
+
 def _whole_prompts(prompts: list[Sequence], left: int) -> list[Chunk]:
-    """Prompts in one piece, oldest first. What was preempted may be longer than a step: in pieces."""
+    """Prompts in one piece, oldest first. What was preempted may be longer than a step: in several."""
     chunks: list[Chunk] = []
     for sequence in prompts:
-        count = sequence.pending_tokens
-        if sequence.output_tokens or sequence.computed_tokens:
-            count = min(count, left)
-        if count > left or count == 0:
+        rows = sequence.pending_tokens
+        if sequence.output_tokens:
+            rows = _in_pieces(sequence, min(rows, left)) or (0 if chunks else left)
+        if not 0 < rows <= left:
             break
-        chunks.append(Chunk(sequence, sequence.computed_tokens, count))
-        left -= count
+        chunks.append(Chunk(sequence, sequence.computed_tokens, rows))
+        left -= rows
     return chunks

@@ -113,7 +113,7 @@ def _ragged_runner(
             output = model(
                 input_ids=batch.ids, position_ids=batch.positions, use_cache=False, logits_to_keep=rows
             )
-        return list(zip(batch.chunks, output.logits[0].split([c.rows for c in batch.chunks]), strict=True))
+        return list(zip(batch.parts, output.logits[0].split([p.rows for p in batch.parts]), strict=True))
 
     return run
 

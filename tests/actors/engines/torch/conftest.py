@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
     Opener = Callable[..., AbstractAsyncContextManager[EngineReader]]
 
+# As the engine does it: before the first product of the process, which here may be a test's own.
+os.environ.setdefault("MKL_CBWR", "AUTO")
+
 # Small enough that a batch, a chunk and a block end in the middle of things.
-_SMALL: dict[str, Any] = {"max_num_seqs": 8, "step_tokens": 96, "kv_block_tokens": 4, "threads": 1}
+_SMALL: dict[str, Any] = {"max_num_seqs": 8, "step_tokens": 96, "kv_block_tokens": 8, "threads": 1}
 
 
 @pytest.fixture

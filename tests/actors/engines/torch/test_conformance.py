@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.engines.torch import TorchConfig, TorchEngine
-from tests.conformance.check_engine import EngineConformance, PausePromises
+from tests.conformance.check_engine import EngineConformance
+from tests.conformance.promises_pause import PausePromises
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.torch.blocks import BlockAllocator
-from actors.engines.torch.scheduler import Chunk, Limits, Scheduler
+from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, Limits, Scheduler
 from actors.engines.torch.sequence import Sequence
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import EngineId
@@ -147,15 +147,22 @@ def test_the_oldest_always_gets_on(load: Load) -> None:
 
 def test_decodes_come_first_and_prompts_share_the_rest() -> None:
     """A long prompt takes at most half of what decoding leaves, while shorter ones wait behind it."""
-    bench = Bench(step=13)
+    bench = Bench(step=13, blocks=20)
     running = bench.add(2, 20)
     bench.step()
     long, short, shorter = bench.add(24, 1), bench.add(3, 1), bench.add(2, 1)
     rows = {chunk.sequence.engine_id: chunk.rows for chunk in bench.step()}
-    assert rows[running.engine_id] == 1
-    assert rows[short.engine_id] == 3
-    assert rows[shorter.engine_id] == 2
-    assert rows[long.engine_id] == 13 - 1 - 3 - 2
+    assert rows == {running.engine_id: 1, long.engine_id: 6, short.engine_id: 3, shorter.engine_id: 2}
+
+
+def test_long_prompts_are_computed_in_whole_pieces() -> None:
+    """While a prompt goes on its chunks end at multiples of a piece, whatever its neighbours leave."""
+    bench = Bench(slots=8, step=200, blocks=200)
+    for prompt_tokens in (2, 300, 90, 150):
+        bench.add(prompt_tokens, 6)
+    while bench.live:
+        for chunk in bench.step():
+            assert chunk.end % PIECE_TOKENS == 0 or chunk.end >= len(chunk.sequence.spec.prompt)
 
 
 def test_whole_prompts_without_chunking() -> None:

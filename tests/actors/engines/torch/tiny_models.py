@@ -112,7 +112,7 @@ def greedy(model: Any, prompt: tuple[int, ...], tokens: int) -> list[int]:
         eos_token_id=None,
         pad_token_id=0,
     )
-    return answer[0, len(prompt) :].tolist()
+    return list(answer[0, len(prompt) :].tolist())
 
 
 def prompts(lengths: tuple[int, ...] = (1, 5, 17, 40, 29, 3)) -> list[tuple[int, ...]]:
