@@ -15,7 +15,7 @@ from typing import Any
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
-from protocols.spec import GenerationSpec, Output, Sampling, StopRules
+from protocols.spec import GenerationSpec, Guided, GuidedKind, Output, Sampling, StopRules
 
 # OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
 _PENALTY = (-2.0, 2.0)
@@ -55,6 +55,7 @@ class SpecRules:
             sampling=self._sampling(request.sampling_options),
             stop=self._stop_rules(request),
             output=self._output(request),
+            guided=self._guided(request.sampling_options),
             priority=_finite("routing.priority", routing.priority if routing else None, 0.0),
             cache_salt=routing.cache_salt if routing else None,
             is_probe=request.is_probe,
@@ -75,7 +76,6 @@ class SpecRules:
             "sampling_options.use_beam_search": options.use_beam_search or None,
             "sampling_options.length_penalty": options.length_penalty,
             "stop_conditions.max_thinking_tokens": request.stop_conditions.max_thinking_tokens,
-            "sampling_options.guided_decoding": _constraint(options.guided_decoding),
         }
         for field, value in asked.items():
             if value is not None:
@@ -141,6 +141,20 @@ class SpecRules:
             if value != neutral:
                 allowed = f"{neutral} only; engine {self.engine!r} does not support it"
                 raise InvalidRequest(f"sampling_options.{name}", value, allowed)
+
+    def _guided(self, options: SamplingOptions) -> Guided | None:
+        """The one constraint of a request. Whether its text makes sense is for a grammar compiler to say."""
+        asked = _constraint(options.guided_decoding)
+        if asked is None:
+            return None
+        field = "sampling_options.guided_decoding"
+        if not self.capabilities.has_guided_decoding:
+            raise InvalidRequest(field, asked, f"nothing; engine {self.engine!r} does not support it")
+        kinds = [kind.value for kind in GuidedKind]
+        if len(asked) != 1 or not set(asked) <= set(kinds):
+            raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}")
+        ((kind, constraint),) = asked.items()
+        return Guided(kind=GuidedKind(kind), constraint=constraint)
 
     def _stop_rules(self, request: GenerateRequest) -> StopRules:
         """Completed and clamped: the answer ends at the end of the context at the latest.

@@ -6,6 +6,9 @@ can be wrong: an engine that refuses a spec has a bug or has died.
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -48,6 +51,23 @@ class Output(Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
 
 
+class GuidedKind(StrEnum):
+    """The forms of a constraint; the values are the framework's keys."""
+
+    JSON = "json"
+    REGEX = "regex"
+    CHOICE = "choice"
+    GRAMMAR = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
+
+
+class Guided(Struct, frozen=True, kw_only=True):
+    """What the output must look like. ``constraint`` is as the caller wrote it: text, list or object."""
+
+    kind: GuidedKind
+    constraint: Any
+
+
 class GenerationSpec(Struct, frozen=True, kw_only=True):
     """One request, engine-ready."""
 
@@ -55,6 +75,7 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
     stop: StopRules
     sampling: Sampling = Sampling()
     output: Output = Output()
+    guided: Guided | None = None
     # Number of choices; each costs one sequence of the engine's capacity.
     n: int = 1
     # Higher goes first in the waiting room.
@@ -74,6 +95,6 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
     def is_movable(self) -> bool:
         """Whether a frontend can continue this request on another worker.
 
-        Measured with ai-dynamo 1.4.2: several choices cannot be moved.
+        Measured with ai-dynamo 1.4.2: several choices cannot be moved, and guided answers neither.
         """
-        return self.n == 1
+        return self.n == 1 and self.guided is None

@@ -37,6 +37,7 @@ from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
+from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
 from service.translation import ContextCaller, to_framework
 
@@ -124,6 +125,7 @@ class ActorEngine(LLMEngine):
             self._start_failure = exc
             raise
         self._recorder.watch(self._graph)
+        _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
         return _engine_config(self._plan, self._graph.info)
 
@@ -279,6 +281,17 @@ class ActorEngine(LLMEngine):
         except RuntimeError:
             # The loop is closed: cleanup has ended every request already.
             return
+
+
+def _say_ready(engine: str, info: EngineInfo) -> None:
+    """The line that tells an operator what he got."""
+    get_logger("service.engine").info(
+        "engine.ready",
+        engine=engine,
+        about=info.description,
+        context_tokens=info.context_length,
+        max_num_seqs=info.max_num_seqs,
+    )
 
 
 def _engine_config(plan: ServingPlan, info: EngineInfo) -> EngineConfig:

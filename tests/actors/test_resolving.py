@@ -14,7 +14,7 @@ from actors.resolving import SpecRules
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import decode_request
-from protocols.spec import GenerationSpec
+from protocols.spec import GenerationSpec, Guided, GuidedKind
 from tests.doubles.callers import PROMPT, wire_request
 
 CONTEXT = 64
@@ -371,6 +371,38 @@ class TestUnsupported:
     def test_the_neutral_guided_keys_of_the_framework_ask_for_nothing(self) -> None:
         """A group that carries all its keys as None constrains nothing."""
         resolve(guided_decoding={"json": None, "regex": None})
+
+
+class TestGuided:
+    """A constraint, for engines that obey one."""
+
+    RULES = rules(EngineCapabilities(has_guided_decoding=True))
+
+    @pytest.mark.parametrize(
+        ("kind", "constraint"),
+        [
+            ("json", {"type": "object"}),
+            ("regex", "[a-z]+"),
+            ("choice", ["yes", "no"]),
+            ("grammar", 'start: "a"'),
+            ("structural_tag", {"type": "structural_tag"}),
+        ],
+    )
+    def test_one_constraint_arrives_as_it_was_written(self, kind: str, constraint: object) -> None:
+        """Its kind is named, its text untouched, and the request can no longer be moved."""
+        spec = self.RULES.resolve(
+            decode_request(wire_request(guided_decoding={kind: constraint, "other": None}))
+        )
+        assert spec.guided == Guided(kind=GuidedKind(kind), constraint=constraint)
+        assert not spec.is_movable
+
+    @pytest.mark.parametrize("guided", [{"json": {}, "regex": "a"}, {"backend": "xgrammar"}, {"jsno": {}}])
+    def test_two_or_unknown_constraints_are_refused(self, guided: dict[str, Any]) -> None:
+        """Never one of them, chosen in silence."""
+        with pytest.raises(InvalidRequest) as refused:
+            self.RULES.resolve(decode_request(wire_request(guided_decoding=guided)))
+        assert refused.value.field == "sampling_options.guided_decoding"
+        assert "exactly one of json, regex, choice, grammar, structural_tag" in refused.value.allowed
 
 
 def check_bounds(spec: GenerationSpec) -> None:
