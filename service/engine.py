@@ -37,7 +37,6 @@ from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
-from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
 from service.translation import ContextCaller, to_framework
 
