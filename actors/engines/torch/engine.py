@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -110,9 +109,6 @@ class TorchEngine:
     def _load(self) -> tuple[EngineInfo, StepLoop]:
         """torch is imported here: that takes seconds, and the loop should not wait for it."""
         self._checkpoint("importing", 0.0)
-        # Read by MKL at its first product: the same row gives the same bits in any batch. Measured:
-        # without it attention of a row differs in the last bits with the thread that gets it.
-        os.environ.setdefault("MKL_CBWR", "AUTO")
         from actors.engines.torch.loading import load  # noqa: PLC0415 - see above
         from actors.engines.torch.step_loop import StepLoop  # noqa: PLC0415
 

@@ -21,6 +21,7 @@ from actors.engines.torch.batch import BatchBuilder
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.kv_cache import KvCache, LayerShape, Scratch
 from actors.engines.torch.memory import MemoryPlan, Needs, available_bytes, plan_memory
+from actors.engines.torch.repeatable import make_products_repeatable
 from actors.engines.torch.runner import ModelRunner
 from actors.engines.torch.sampler import Sampler
 from actors.engines.torch.surgery import Surgery, operate
@@ -95,6 +96,8 @@ def _set_up(config: TorchConfig) -> _Setup:
     device, dtype = _target(config)
     threads = config.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
+    if device.type == "cpu":
+        make_products_repeatable()
     model_config = _AutoConfig.from_pretrained(
         config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=True
     )

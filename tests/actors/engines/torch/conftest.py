@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Opener = Callable[..., AbstractAsyncContextManager[EngineReader]]
 
-# As the engine does it: before the first product of the process, which here may be a test's own.
+# The engine asks MKL itself, but here the first product of the process may be a test's own.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
 # Small enough that a batch, a chunk and a block end in the middle of things.

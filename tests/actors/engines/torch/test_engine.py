@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -188,15 +187,6 @@ async def test_it_says_what_it_is(open_engine: Opener) -> None:
     assert (info.context_length, info.vocab_size, info.max_num_seqs) == (128, tiny_models.VOCAB_SIZE, 8)
     assert (info.block_tokens, info.total_blocks, info.bos_token_id) == (4, 64, 1)
     assert info.description == "cpu float32, 1 thread, 256 KV tokens in 64 blocks of 4, packed linears"
-
-
-async def test_products_are_asked_to_be_repeatable(
-    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before torch multiplies for the first time MKL is told to give a row the same bits in any batch."""
-    monkeypatch.delenv("MKL_CBWR", raising=False)
-    async with open_engine():
-        assert os.environ["MKL_CBWR"] == "AUTO"
 
 
 async def test_a_second_start_is_a_bug(open_engine: Opener) -> None:
