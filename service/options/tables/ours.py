@@ -192,6 +192,16 @@ OURS: tuple[Option, ...] = (
         help="Write the resolved configuration to this file at the start (JSON, secrets masked).",
     ),
     Option(
+        name="cache_dir",
+        env="DYN_ACTOR_CACHE_DIR",
+        kind=Text("a folder"),
+        default=None,
+        default_text="dynamo-actor-worker in the user's cache folder",
+        group=Group.MODEL,
+        help="Where built-in models are prepared.",
+        in_file=False,
+    ),
+    Option(
         name="control_token",
         env="DYN_ACTOR_CONTROL_TOKEN",
         kind=SecretText(),
