@@ -343,11 +343,8 @@ class Player:
         delivered = [(chunk["index"], token) for chunk in reader.chunks for token in chunk["token_ids"]]
         assert delivered == said[: len(delivered)]
         assert reader.terminals == (1 if visit.ticket.outbox.is_drained else 0)
-        if (
-            outcome is Outcome.COMPLETED
-            and visit.ticket.outbox.is_drained
-            and not visit.ticket.is_reader_gone
-        ):
+        is_read = visit.ticket.outbox.is_drained and not (visit.is_closed or visit.ticket.is_reader_gone)
+        if outcome is Outcome.COMPLETED and is_read:
             assert delivered == said
         if outcome is not None:
             self._check_outcome(visit, outcome)

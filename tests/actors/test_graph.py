@@ -362,6 +362,18 @@ class TestSlowReaders:
             assert world.engine.ids_of("resume") == [slow.id]
             assert (await slow.answer()).tokens == list(range(1000, 1100))
 
+    async def test_a_reader_at_its_bound_says_so_once_at_a_time(self, open_world: OpenWorld) -> None:
+        """However often it is crossed in one turn of the loop: the message says 'look', not 'what'."""
+        async with open_world(max_live=1, outbox_tokens=8, chunk_tokens=8) as world:
+            visit = await world.ask_settled(max_tokens=2000)
+            for _ in range(500):
+                visit.ticket.outbox.put(Delta(visit.id, [5] * 8), 0.0)
+                await visit.reader.read()
+            (control,) = (box for box in world.graph.mailboxes() if box.actor == "executor_control")
+            assert control.waiting <= 1
+            await world.settle()
+            assert world.engine.ids_of("pause") == []
+
     async def test_a_reader_that_stalls_is_ended_and_aborted(self, open_world: OpenWorld) -> None:
         """After the time-out, with its own reason; what lies there is still its own."""
         async with open_world(SteppingEngine(), outbox_tokens=8, stall_timeout_s=5.0) as world:

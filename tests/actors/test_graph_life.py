@@ -142,6 +142,18 @@ class TestDeadEngine:
         assert 30 <= anyio.current_time() - asked_s <= 36.1
         check_one_death(world, EngineDead)
 
+    async def test_an_engine_whose_readers_all_sleep_is_not_hung(self, open_world: OpenWorld) -> None:
+        """No step is owed while all that run are held back, whatever waits for them inside the engine."""
+        bounds = {"outbox_tokens": 4, "stall_timeout_s": 1e6, "hang_timeout_s": 30.0, "engine_queue": 1}
+        async with open_world(ScriptedEngine(max_num_seqs=2), **bounds) as world:
+            for visit in [await world.ask_settled() for _ in range(2)]:
+                world.engine.say(visit.id, 1, 2, 3, 4)
+            await world.ask_settled()
+            assert len(world.engine.paused) == 2
+            assert world.graph.executor.running_sequences == 3
+            await anyio.sleep(1000)
+            assert world.crashes == []
+
 
 def broken(*_: object) -> None:
     raise ZeroDivisionError("a bug")
