@@ -28,14 +28,12 @@ def estimate(path: Path, config: Any, dtype: torch.dtype, *, is_packed: bool) ->
     if is_packed and getattr(config, "tie_word_embeddings", False):
         # The embedding stays as a table, and the output layer gets a packed copy.
         weights += dtype.itemsize * config.vocab_size * config.hidden_size
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    layer = dtype.itemsize * 2 * heads * width
+    layers = [dtype.itemsize * numbers for numbers in _layer_numbers(config)]
     return Needs(
         weights=weights,
         loading=2 * max(tensors),
-        kv_per_token=layer * config.num_hidden_layers,
-        scratch_per_token=layer,
+        kv_per_token=sum(layers),
+        scratch_per_token=max(layers),
         row=_row_bytes(config.vocab_size),
     )
 
@@ -50,6 +48,22 @@ def needs_after_loading(shapes: list[LayerShape], vocab_size: int, dtype: torch.
         scratch_per_token=max(per_token),
         row=_row_bytes(vocab_size),
     )
+
+
+def _layer_numbers(config: Any) -> list[int]:
+    """Elements of K and V together, per token and layer; layers may differ."""
+    each = getattr(config, "per_layer_config", None)
+    layers = [each[i] if each is not None else config for i in range(config.num_hidden_layers)]
+    return [_kv_numbers(layer) for layer in layers]
+
+
+def _kv_numbers(layer: Any) -> int:
+    if hasattr(layer, "qk_head_dim") and hasattr(layer, "v_head_dim"):
+        # Latent attention reaches us expanded to all heads.
+        return int(layer.num_attention_heads * (layer.qk_head_dim + layer.v_head_dim))
+    heads = getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads
+    width = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+    return int(2 * heads * width)
 
 
 def _row_bytes(vocab_size: int) -> int:
