@@ -8,7 +8,7 @@ from pathlib import Path
 from actors.engines.torch.config import TorchConfig
 from protocols.errors import EngineStartError
 
-_GIB = 2**30
+_GB = 10**9
 # An idle worker should not take the machine: the KV cache gets a quarter of what is free.
 _POOL_SHARE = 0.25
 # Left for activations, the Python heap and everybody else.
@@ -107,7 +107,7 @@ def plan_memory(config: TorchConfig, needs: Needs, longest: int, free: int) -> M
     smallest = _blocks(context, config)
     block_bytes = needs.kv_per_token * config.kv_block_tokens
     if max(needs.loading, smallest * block_bytes) > left:
-        raise EngineStartError(_shortage(config, needs, context, free), _remedy(config))
+        raise EngineStartError(_shortage(config, needs, context, free), _remedy(config, needs, budget))
     if config.kv_pool_tokens is not None:
         blocks = config.kv_pool_tokens // config.kv_block_tokens
         if blocks * block_bytes > left:
@@ -148,16 +148,20 @@ def _shortage(config: TorchConfig, needs: Needs, context: int, free: int) -> str
     pool_tokens = config.kv_pool_tokens or context
     buffers = needs.row * config.max_num_seqs + needs.scratch_per_token * context
     return (
-        f"not enough memory: weights {_gib(needs.weights)}, loading {_gib(needs.loading)} for a moment, "
-        f"KV cache of {pool_tokens} tokens {_gib(pool_tokens * needs.kv_per_token)}, "
-        f"buffers {_gib(buffers)}; usable are {1 - _RESERVE_SHARE:.0%} of {_gib(free)}."
+        f"not enough memory: weights {_gb(needs.weights)}, loading {_gb(needs.loading)} for a moment, "
+        f"KV cache of {pool_tokens} tokens {_gb(pool_tokens * needs.kv_per_token)}, "
+        f"buffers {_gb(buffers)}; usable are {1 - _RESERVE_SHARE:.0%} of {_gb(free)}."
     )
 
 
-def _remedy(config: TorchConfig) -> str:
+def _remedy(config: TorchConfig, needs: Needs, budget: int) -> str:
     more = "Free memory" if config.memory_gb is None else "Raise memory_gb"
-    return f"{more}, lower max_seq_len or max_num_seqs, or choose a smaller model."
+    room = budget - needs.weights - needs.row * config.max_num_seqs
+    fitting = room // (needs.kv_per_token + needs.scratch_per_token) // config.kv_block_tokens
+    if needs.loading > room or fitting < 1:
+        return f"{more}, lower max_num_seqs, or choose a smaller model."
+    return f"{more}, or lower max_seq_len to {fitting * config.kv_block_tokens}."
 
 
-def _gib(number: int) -> str:
-    return f"{number / _GIB:.2f} GiB"
+def _gb(number: int) -> str:
+    return f"{number / _GB:.2f} GB"

@@ -44,8 +44,9 @@ def test_a_limit_by_the_operator_is_used_up() -> None:
 @pytest.mark.parametrize(
     ("free_mib", "config", "words"),
     [
-        (9, {}, ["weights 0.01 GiB", "0.01 GiB", "max_seq_len"]),
-        (12, {}, ["not enough memory", "loading"]),
+        (9, {}, ["weights 0.01 GB", "of 0.01 GB", "a smaller model"]),
+        (11.5, {}, ["not enough memory", "loading 0.00 GB", "a smaller model"]),
+        (14, {"longest": 9000}, ["KV cache of 9000 tokens", "lower max_seq_len to 3120"]),
         (14, {"max_seq_len": 4096}, ["above the model's 1024"]),
         (30, {"kv_pool_tokens": 100_000}, ["Lower kv_pool_tokens"]),
         (30, {"kv_pool_tokens": 100, "max_seq_len": 128}, ["holds 96 tokens", "max_seq_len 128"]),
@@ -60,6 +61,13 @@ def test_what_does_not_fit_is_refused_with_numbers(
         plan(free_mib, **config)
     for word in words:
         assert word in str(refused.value)
+
+
+def test_the_advice_can_be_followed() -> None:
+    """The context length that a refusal names is one that fits, and the next block would not."""
+    assert plan(14, longest=9000, max_seq_len=3120).context_length == 3120
+    with pytest.raises(EngineStartError):
+        plan(14, longest=9000, max_seq_len=3120 + 16)
 
 
 def test_the_context_is_what_the_pool_holds() -> None:
