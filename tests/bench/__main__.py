@@ -16,14 +16,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cancel import measure_cancels
 from tests.bench.in_process import InProcessCase
 from tests.bench.parts import PACED, SATURATED, Measured, cases, run_part
-from tests.bench.report import as_json, print_case, print_in_process
+from tests.bench.report import as_json, print_cancels, print_case, print_in_process
 from tests.e2e.word_model import write_word_model
 
 _ROOT = Path(__file__).resolve().parents[2]
 _OUTPUT = _ROOT / "build" / "bench.json"
-IN_PROCESS = "in-process"
+IN_PROCESS, CANCEL = "in-process", "cancel"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for part in (SATURATED, PACED):
             if given.only in (None, part):
                 run_part(part, chosen, Path(folder), model, on_case)
+        if given.only == CANCEL or (given.full and given.only is None):
+            cancels = measure_cancels(Path(folder), model)
+            print_cancels(cancels)
+            report["cancels"] = [asdict(case) for case in cancels]
     if given.only in (None, IN_PROCESS):
         found = _in_process(given.rounds or (3 if given.quick else 5))
         print_in_process(found)
@@ -64,8 +69,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="c = 64 only, short runs: under two minutes")
-    length.add_argument("--full", action="store_true", help="also c = 256")
-    parser.add_argument("--only", choices=(SATURATED, PACED, IN_PROCESS), help="one part")
+    length.add_argument("--full", action="store_true", help="also c = 256, and clients that hang up")
+    parser.add_argument("--only", choices=(SATURATED, PACED, CANCEL, IN_PROCESS), help="one part")
     parser.add_argument("--rounds", type=int, help="turns of every contestant, instead of 3 or 5")
     return parser.parse_args(argv)
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -53,15 +54,16 @@ class Arena:
             "HF_HUB_OFFLINE": "1",
         }
         self._ports: set[int] = set()
-        self._http_port = self._port()
-        self._client = Client(self._http_port)
+        self.http_port = self._port()
+        self._client = Client(self.http_port)
         self._contestants = list(contestants)
         self._frontend: Child
         self._workers: dict[str, Child] = {}
+        self.system_ports: dict[str, int] = {}
 
     def __enter__(self) -> Arena:
         argv = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1"]
-        argv += ["--http-port", str(self._http_port), "--discovery-backend", "file", "--request-plane", "tcp"]
+        argv += ["--http-port", str(self.http_port), "--discovery-backend", "file", "--request-plane", "tcp"]
         self._frontend = Child("frontend", argv, self._environ, self._folder / "frontend.log")
         try:
             for contestant in self._contestants:
@@ -77,20 +79,35 @@ class Arena:
 
     def measure(self, name: str, shape: Shape) -> Result:
         """One run of the load generator against one contestant. Raises CalledProcessError when it failed."""
+        done = subprocess.run(self._load(name, shape), cwd=_ROOT, stdout=subprocess.PIPE, check=True)
+        return Result(**json.loads(done.stdout))
+
+    @contextmanager
+    def under_load(self, name: str, shape: Shape) -> Iterator[None]:
+        """The same load while the block runs. Raises RuntimeError when it ended before the block did."""
+        load = subprocess.Popen(self._load(name, shape), cwd=_ROOT, stdout=subprocess.DEVNULL)
+        try:
+            yield
+            if load.poll() is not None:
+                raise RuntimeError(f"the load of {shape} ended too early, with {load.returncode}")
+        finally:
+            load.kill()
+            load.wait()
+
+    def _load(self, name: str, shape: Shape) -> list[str]:
         load = Load(
-            port=self._http_port,
+            port=self.http_port,
             model=name,
             concurrency=shape.concurrency,
             requests=shape.requests,
             tokens=shape.tokens,
             pids={"worker": self._workers[name].pid, "frontend": self._frontend.pid},
         )
-        argv = [sys.executable, "-m", "tests.bench.load", json.dumps(asdict(load))]
-        done = subprocess.run(argv, cwd=_ROOT, stdout=subprocess.PIPE, check=True)
-        return Result(**json.loads(done.stdout))
+        return [sys.executable, "-m", "tests.bench.load", json.dumps(asdict(load))]
 
     def _start(self, contestant: Contestant) -> None:
-        environ = {**self._environ, "DYN_SYSTEM_PORT": str(self._port())}
+        port = self.system_ports[contestant.name] = self._port()
+        environ = {**self._environ, "DYN_SYSTEM_PORT": str(port)}
         log = self._folder / f"{contestant.name}.log"
         self._workers[contestant.name] = Child(contestant.name, contestant.argv, environ, log)
 

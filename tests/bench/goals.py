@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.bench.cancel import BESIDE_PACED, IDLE
 from tests.bench.in_process import TRACED, UNLOGGED, WORKER
 from tests.bench.parts import OURS, PACED, SAMPLE, SATURATED, TICK, UNMERGED
 
@@ -41,6 +42,9 @@ GOALS = (
 
 # Microseconds of CPU that one request of one token costs in process, over a bare generator. By layer.
 REQUEST_OVERHEAD_US = {UNLOGGED: 80.0, WORKER: 80.0, TRACED: 250.0}
+
+# Milliseconds from a client's close to the end of its request, 99th percentile. By what runs beside.
+CANCEL_MS = {IDLE: 5.0, BESIDE_PACED: 20.0}
 
 
 def goal_of(part: str, concurrency: int, contestant: str, against: str, figure: str) -> float | None:

@@ -106,7 +106,7 @@ async def run_load(load: Load) -> Result:
         answers.append(Answer(time.monotonic()))
         return answers[-1]
 
-    request = _request_of(load)
+    request = request_of(load.model, load.tokens)
     cpu_before = {name: cpu_s(pid) for name, pid in load.pids.items()}
     started_s = time.monotonic()
     async with asyncio.timeout(_GIVE_UP_S):
@@ -121,10 +121,10 @@ async def run_load(load: Load) -> Result:
     return _summary(load, answers, wall_s, used_s)
 
 
-def _request_of(load: Load) -> bytes:
-    body = json.dumps(
-        {"model": load.model, "prompt": _PROMPT, "max_tokens": load.tokens, "stream": True}
-    ).encode()
+def request_of(model: str, tokens: int) -> bytes:
+    """A streaming request, ready for the socket."""
+    wanted = {"model": model, "prompt": _PROMPT, "max_tokens": tokens, "stream": True}
+    body = json.dumps(wanted).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tests.bench.cancel import CancelCase
 from tests.bench.figures import FIGURES, medians, ratios
-from tests.bench.goals import REQUEST_OVERHEAD_US, goal_of
+from tests.bench.goals import CANCEL_MS, REQUEST_OVERHEAD_US, goal_of
 from tests.bench.in_process import BARE, InProcessCase
 from tests.bench.parts import PACED, SATURATED, Measured
 
@@ -89,6 +90,15 @@ def print_in_process(cases: list[InProcessCase]) -> None:
             if per == "request":
                 over_us = case.over_bare(name).median
                 print(f"    {_verdict(over_us, goal_us)} us a request, {name}: {over_us:.0f} us")
+
+
+def print_cancels(cases: list[CancelCase]) -> None:
+    """From a client's close to the end of its request in the worker."""
+    for case in cases:
+        p50, p99, worst = case.median_ms, case.percentile_ms(0.99), max(case.delays_ms)
+        print(f"\nclient hangs up, beside {case.beside}, {len(case.delays_ms)} times")
+        print(f"  ms to the end of its request: p50 {p50:.2f}, p99 {p99:.2f}, most {worst:.2f}")
+        print(f"  {_verdict(p99, CANCEL_MS[case.beside])} ms, p99: {p99:.2f} ms")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
