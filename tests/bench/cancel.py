@@ -1,7 +1,7 @@
 """How long after a client has hung up its request is ended in the worker.
 
-The worker's own story of the request says when that was; the engine hears of it in the same turn of the loop or
-the next. Both clocks are the machine's, so the difference is exact to some microseconds.
+The worker's own story of the request says when that was; the engine hears of it in the same turn of the loop
+or the next. Both clocks are the machine's, so the difference is exact to some microseconds.
 """
 
 from __future__ import annotations
