@@ -98,7 +98,12 @@ class TestAnswers:
     async def test_a_wrong_request_never_reaches_the_engine(self, open_world: OpenWorld) -> None:
         """Refused by name at once; the next one is served (S05)."""
         async with open_world(SteppingEngine()) as world:
-            for options in ({"prompt": [7] * 5000}, {"top_p": 1.5}, {"unknown_option": 1, "prompt": "x"}):
+            wrong: list[dict[str, Any]] = [
+                {"prompt": [7] * 5000},
+                {"top_p": 1.5},
+                {"unknown_option": 1, "prompt": "x"},
+            ]
+            for options in wrong:
                 answer = await world.ask(**options).answer()
                 assert isinstance(answer.error, InvalidRequest)
             assert world.engine.calls == []

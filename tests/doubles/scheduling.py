@@ -19,16 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 
+def _allow_determinism(is_allowed: bool) -> None:
+    # trio marks the switch as final, and looks at it before every batch of tasks all the same.
+    scheduler.__dict__["_ALLOW_DETERMINISTIC_SCHEDULING"] = is_allowed
+
+
 @contextmanager
 def seeded_scheduler(seed: int) -> Iterator[None]:
     """Inside, tasks that could run in any order run in the order of this seed."""
     was_deterministic, state = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
-    vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    _allow_determinism(True)
     scheduler._r.seed(seed)
     try:
         yield
     finally:
-        vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = was_deterministic
+        _allow_determinism(was_deterministic)
         scheduler._r.setstate(state)
 
 
