@@ -150,14 +150,15 @@ class TestCancel:
         assert desk.office.listener.aborts == {}
 
     async def test_a_cancel_may_overtake_its_request(self, desk: Desk) -> None:
-        """A request that ended on its way here is dropped."""
+        """A request that ended on its way here is dropped, and waits for no slot either."""
+        spec = GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=1))
+        desk.bring()
+        desk.bring()
         ticket = desk.office.open(phase=Phase.WAITING)
         desk.cancel(ticket)
-        desk.executor.on_resolved(
-            Resolved(ticket.engine_id, GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=1)))
-        )
-        assert desk.executor.is_idle
-        assert desk.engine.calls == []
+        desk.executor.on_resolved(Resolved(ticket.engine_id, spec))
+        assert desk.executor.waiting_requests == 0
+        assert ticket.engine_id not in desk.engine.submitted
 
     async def test_a_request_that_ends_in_the_waiting_room_is_not_submitted(self, desk: Desk) -> None:
         """Also when its cancel is still under way when its turn comes."""

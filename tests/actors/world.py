@@ -119,6 +119,8 @@ class World:
             assert ticket.is_ended == (ticket.outbox.terminal is not None)
             # Once a request has ended, only what is still unread is paid for.
             assert not ticket.is_ended or not ticket.reserved_tokens or ticket.outbox.waiting_tokens
+            # What nobody will read is not kept.
+            assert not ticket.is_ended or not visit.is_closed or not ticket.outbox.waiting_tokens
             assert visit.reader.terminals <= 1
 
     def check_lanes(self) -> None:
