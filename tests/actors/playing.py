@@ -11,7 +11,6 @@ import anyio.lowlevel
 from actors.drain import DrainLadder
 from actors.supervisor import FutureWakeup
 from actors.wakeup import EventWakeup
-from protocols.engine import EngineCapabilities
 from protocols.errors import EngineDead, EngineShutdown, Overloaded
 from protocols.steps import Delta, EngineId, FinishReason
 from protocols.telemetry import Outcome, WorkerState
@@ -25,7 +24,6 @@ from tests.actors.stories import (
     Exit,
     Fail,
     Finish,
-    Flaw,
     Kind,
     Leave,
     Read,
@@ -39,9 +37,9 @@ from tests.actors.stories import (
     Stranger,
     Wait,
 )
+from tests.actors.story_engine import StoryEngine, flawed
 from tests.actors.world import Visit, World, open_world
 from tests.doubles.callers import FakeCaller
-from tests.doubles.engines import VOCAB_SIZE, ScriptedEngine
 from tests.doubles.scheduling import run_seeded
 
 if TYPE_CHECKING:
@@ -60,57 +58,6 @@ OPTIONS: dict[Kind, dict[str, Any]] = {
     Kind.INVALID: {"top_p": 7.0},
     Kind.MALFORMED: {"token_ids": "no list"},
 }
-
-
-class StoryEngine(ScriptedEngine):
-    """Obeys its contract, but for what a story tells it to spoil; remembers all it has truly said."""
-
-    def __init__(self, story: Story) -> None:
-        super().__init__(
-            story.max_num_seqs,
-            capabilities=EngineCapabilities(can_pause=story.can_pause, max_n=2),
-            is_confirming=story.is_confirming,
-        )
-        self.refuses_next = False
-        self.said: dict[EngineId, list[tuple[int, int]]] = {}
-        self.ended: dict[EngineId, set[int]] = {}
-        # Tokens said since everything was last at rest: they may be over a bound that nobody could tell us.
-        self.fresh: Counter[EngineId] = Counter()
-
-    def submit(self, engine_id: EngineId, spec: Any) -> None:
-        if self.refuses_next:
-            self.refuses_next = False
-            self.calls.append(("submit", engine_id))
-            raise ValueError("not this one")
-        super().submit(engine_id, spec)
-        self.said[engine_id] = []
-        self.ended[engine_id] = set()
-
-    def tokens(self, engine_id: EngineId, index: int, count: int) -> list[int]:
-        """So many new tokens of one choice, as far as it may go on; noted as said."""
-        said = self.said[engine_id]
-        room = self.live[engine_id].stop.max_tokens - sum(1 for choice, _ in said if choice == index)
-        if engine_id in self.paused or index in self.ended[engine_id]:
-            room = 0
-        token_ids = [(len(said) + number) % VOCAB_SIZE for number in range(min(count, room))]
-        said += [(index, token) for token in token_ids]
-        self.fresh[engine_id] += len(token_ids)
-        return token_ids
-
-    def last_deltas(self, engine_id: EngineId, count: int) -> list[Delta]:
-        """The end of every choice that is still open; the very last one ends the request."""
-        n = self.live[engine_id].n
-        still_open = [index for index in range(n) if index not in self.ended[engine_id]] or [n - 1]
-        return [
-            Delta(
-                engine_id,
-                self.tokens(engine_id, index, count if index == still_open[0] else 0),
-                index,
-                FinishReason.LENGTH,
-                index == still_open[-1],
-            )
-            for index in still_open
-        ]
 
 
 class Player:
@@ -257,7 +204,7 @@ class Player:
                 engine.fail(engine_id)
             case Spoil(flaw=flaw):
                 self.spoiled.add(engine_id)
-                engine.emit(_flawed(engine_id, flaw, n))
+                engine.emit(flawed(engine_id, flaw, n))
 
     def _finish(self, engine_id: EngineId, tokens: int) -> None:
         self.finished.add(engine_id)
@@ -402,17 +349,3 @@ class Player:
         self.waited[visit.id] = outbox.waiting_tokens
         if can_pause and not visit.ticket.is_ended and visit.id in self.engine.live:
             assert (visit.id in self.engine.paused) == outbox.is_held
-
-
-def _flawed(engine_id: EngineId, flaw: Flaw, n: int) -> Delta:
-    match flaw:
-        case Flaw.TOKEN:
-            return Delta(engine_id, [1, -1])
-        case Flaw.CHOICE:
-            return Delta(engine_id, [1], n)
-        case Flaw.NO_REASON:
-            return Delta(engine_id, [], is_last=True)
-        case Flaw.ERROR_WITHOUT_END:
-            return Delta(engine_id, [], error="half an end")
-        case Flaw.TOO_MANY:
-            return Delta(engine_id, list(range(2000)))
