@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.built_in import built_in_model
 from tests.e2e.stacks import Reader, Stack, hang_up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
@@ -17,6 +18,7 @@ QUESTION = "What is the capital of France?"
 @pytest.fixture(scope="module")
 def real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The torch engine on SmolLM2, as the demo starts it."""
+    built_in_model()
     options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "4"]
     with Stack(tmp_path_factory.mktemp("real"), options, environ={"HF_HUB_OFFLINE": "1"}) as stack:
         yield stack

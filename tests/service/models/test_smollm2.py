@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.models import ModelUnavailable, resolve_model
+from tests.built_in import built_in_model
 
 # Fetching 92 MB and converting them happens once a machine; the first import of transformers compiles it.
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
@@ -14,11 +14,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    """Return the prepared folder; skip without network."""
-    try:
-        return resolve_model("smollm2-135m").path
-    except ModelUnavailable as exc:
-        pytest.skip(str(exc))
+    return built_in_model()
 
 
 @pytest.fixture(scope="module")
