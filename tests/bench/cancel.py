@@ -22,8 +22,8 @@ from tests.bench.parts import OURS, STEP_MS
 
 IDLE, BESIDE_PACED = "nothing", "64 paced streams"
 _HANG_UPS = 200
-# Longer than all hang-ups together take: 64 streams that never pause.
-_BESIDE = Shape(concurrency=64, requests=64 * 40)
+# Each lasts 38 s, longer than all hang-ups: none ends meanwhile and pushes a story out of the last 16.
+_BESIDE = Shape(concurrency=64, requests=64, tokens=1900)
 _TOKENS = 1000
 _PATIENCE_S = 5.0
 
@@ -49,21 +49,21 @@ def measure_cancels(folder: Path, model: Path) -> list[CancelCase]:
     """With an idle worker, then beside 64 paced streams."""
     with Arena(folder / "cancel", [our_worker(OURS, model, STEP_MS)]) as arena:
         arena.measure(OURS, Shape(concurrency=64, requests=64, tokens=32))
-        idle = CancelCase(IDLE, _hang_up_often(arena))
+        known, idle = _hang_up_often(arena, known=0)
         with arena.under_load(OURS, _BESIDE):
-            paced = CancelCase(BESIDE_PACED, _hang_up_often(arena))
-    return [idle, paced]
+            _, paced = _hang_up_often(arena, known)
+    return [CancelCase(IDLE, idle), CancelCase(BESIDE_PACED, paced)]
 
 
-def _hang_up_often(arena: Arena) -> list[float]:
+def _hang_up_often(arena: Arena, known: int) -> tuple[int, list[float]]:
+    """Delays in ms; and the id of the last request, since the next ones have higher ids than ``known``."""
     worker = Client(arena.system_ports[OURS])
     delays_ms: list[float] = []
-    known = 0
     for _ in range(_HANG_UPS):
         closed_s = _hang_up(arena.http_port)
         known, ended_s = _end_of_next(worker, known)
         delays_ms.append((ended_s - closed_s) * 1e3)
-    return delays_ms
+    return known, delays_ms
 
 
 def _hang_up(port: int) -> float:
