@@ -28,12 +28,7 @@ from actors.wakeup import EventWakeup, Wakeup
 from protocols.caller import Caller
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
-from protocols.messages import (
-    CancelContext,
-    Flow,
-    ReaderGone,
-    Submit,
-)
+from protocols.messages import CancelContext, Flow, MonitorControl, ReaderGone, Submit
 from protocols.requests import is_probe
 from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
 
@@ -112,18 +107,18 @@ class Graph:
             self.ledger.refuse(ticket, EngineShutdown("this worker has stopped"))
         return ticket
 
-    async def cancel_context(self, context_id: str) -> None:
+    def cancel_context(self, context_id: str) -> None:
         """Facade: the framework says that a caller has left.
 
         Of strangers and of those that have ended the monitor never hears.
         """
-        if not any(ticket.caller.is_stopped() for ticket in self.ledger.of_context(context_id)):
+        stopped = [ticket for ticket in self.ledger.of_context(context_id) if ticket.caller.is_stopped()]
+        if all(ticket.is_cancel_posted for ticket in stopped):
             return
-        try:
-            await self._lanes.monitor.send.send(CancelContext(context_id))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # The graph is closed: every request has its outcome already.
-            return
+        # Once a request: however often the framework says it, the lane cannot be filled by one of them.
+        for ticket in stopped:
+            ticket.is_cancel_posted = True
+        self._tell_monitor(CancelContext(context_id))
 
     def reader_gone(self, ticket: Ticket) -> None:
         """Facade: the generator of this request is closed. A request that has ended does not mind."""
@@ -135,14 +130,7 @@ class Graph:
             return
         # Written before the message: the request may end in another way before the monitor reads it.
         ticket.is_reader_gone = True
-        try:
-            self._lanes.monitor.send.send_nowait(ReaderGone(ticket.engine_id))
-        except anyio.WouldBlock:
-            raise InternalError(
-                "the monitor's control lane is full; it is sized so that it cannot be"
-            ) from None
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+        self._tell_monitor(ReaderGone(ticket.engine_id))
 
     async def drain_by(self, ladder: DrainLadder) -> DrainReport:
         """Close the door and wait until nobody is live. May be called by several tasks at once."""
@@ -161,6 +149,17 @@ class Graph:
             error = EngineShutdown("this worker can no longer serve")
             self.ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
         self._lanes.close()
+
+    def _tell_monitor(self, message: MonitorControl) -> None:
+        try:
+            self._lanes.monitor.send.send_nowait(message)
+        except anyio.WouldBlock:
+            raise InternalError(
+                "the monitor's control lane is full; it is sized so that it cannot be"
+            ) from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # The graph is closed: every request has its outcome already.
+            return
 
     def _flow(self, ticket_id: Any) -> None:
         """Outbox: a bound was crossed. One message at a time is enough: it says 'look', not 'what'."""

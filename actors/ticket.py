@@ -55,7 +55,9 @@ class Ticket:
     budget_s: float | None = None
     # resolver
     n: int = 1
-    is_movable: bool = True
+    is_movable: bool = False  # not known before it is resolved
+    # graph: the monitor has been told that the caller left
+    is_cancel_posted: bool = False
     # executor
     execute_context: object = None
     is_flow_posted: bool = False

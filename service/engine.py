@@ -160,7 +160,7 @@ class ActorEngine(LLMEngine):
     async def abort(self, context: Context) -> None:
         """The client has left, or the frontend has seen enough."""
         if self._graph is not None:
-            await self._graph.cancel_context(context.id())
+            self._graph.cancel_context(context.id())
 
     async def drain(self, ladder: DrainLadder | None = None) -> DrainReport | None:
         """Close admission and wait until nobody is live; None when the graph broke meanwhile.

@@ -166,7 +166,7 @@ class TestDrain:
     def test_the_movable_first_then_everybody(self, desk: Desk) -> None:
         """What a frontend cannot continue elsewhere is spared the first time."""
         movable, fixed = desk.open(), desk.open()
-        fixed.is_movable = False
+        movable.is_movable = True
         desk.monitor.on_control(EndLive(fixed.engine_id, only_movable=True))
         assert (movable.outcome, fixed.outcome) == (Outcome.INTERRUPTED, None)
         desk.monitor.on_control(EndLive(fixed.engine_id, only_movable=False))

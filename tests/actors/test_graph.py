@@ -317,6 +317,6 @@ class TestEarlyErrorsAreTyped:
             graph = world.graph
         visit = world.ask()
         assert isinstance((await visit.answer()).error, EngineShutdown)
-        await graph.cancel_context(visit.caller.context_id)
+        graph.cancel_context(visit.caller.context_id)
         graph.reader_gone(visit.ticket)
         assert world.outcomes() == {Outcome.REFUSED: 1}

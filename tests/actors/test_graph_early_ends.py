@@ -144,9 +144,9 @@ class TestCancel:
         """Every request leaves in one turn, each told about several times, among many strangers."""
         async with open_world(NeverFirstToken(max_num_seqs=64), max_live=64) as world:
             visits = [await world.ask_settled() for _ in range(64)]
+            for number in range(2000):
+                world.graph.cancel_context(f"stranger {number}")
             async with anyio.create_task_group() as tasks:
-                for number in range(2000):
-                    tasks.start_soon(world.graph.cancel_context, f"stranger {number}")
                 for visit in visits * 3:
                     tasks.start_soon(visit.leave)
                 for visit in visits * 2:
@@ -154,6 +154,18 @@ class TestCancel:
             await world.settle()
             assert world.outcomes() == {Outcome.CANCELLED: 64}
             assert sorted(world.engine.ids_of("abort")) == [visit.id for visit in visits]
+
+    async def test_a_thousand_aborts_of_one_request_fill_no_lane(self, open_world: OpenWorld) -> None:
+        """However often the framework says it in one turn, the monitor hears it once."""
+        async with open_world(NeverFirstToken(), max_live=1) as world:
+            visit = await world.ask_settled()
+            visit.caller.leave()
+            for _ in range(1000):
+                world.graph.cancel_context(visit.caller.context_id)
+            world.graph.reader_gone(visit.ticket)
+            await world.settle()
+            assert world.outcomes() == {Outcome.CANCELLED: 1}
+            assert world.engine.ids_of("abort") == [visit.id]
 
     async def test_a_burst_of_requests_that_leave_before_they_are_looked_at(
         self, open_world: OpenWorld

@@ -201,7 +201,7 @@ class TestBrokenActor:
             while not visit.ticket.outbox.is_drained:
                 await visit.reader.read()
                 graph.reader_gone(visit.ticket)
-                await graph.cancel_context(visit.caller.context_id)
+                graph.cancel_context(visit.caller.context_id)
                 await anyio.lowlevel.checkpoint()
 
         async with anyio.create_task_group() as tasks:

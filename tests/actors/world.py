@@ -46,7 +46,7 @@ class Visit:
     async def leave(self) -> None:
         """The client closes its connection: the framework marks the context and calls ``abort()``."""
         self.caller.leave()
-        await self._graph.cancel_context(self.caller.context_id)
+        self._graph.cancel_context(self.caller.context_id)
 
     def close(self) -> None:
         """The framework lets go of the generator: nobody reads this answer any more."""
