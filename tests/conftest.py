@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
     OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
 
+# Assertions of the conformance kit explain themselves as those of a test module do.
+pytest.register_assert_rewrite(
+    "tests.conformance.promises_abort",
+    "tests.conformance.promises_flow",
+    "tests.conformance.promises_life",
+    "tests.conformance.promises_output",
+    "tests.conformance.promises_pause",
+    "tests.conformance.reader",
+)
+
 # `make test` runs the same examples everywhere; HYPOTHESIS_PROFILE=fuzz looks for new ones.
 _COMMON: dict[str, Any] = {
     "deadline": None,
