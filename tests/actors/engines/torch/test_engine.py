@@ -185,8 +185,8 @@ async def test_it_says_what_it_is(open_engine: Opener) -> None:
     async with open_engine("qwen2", max_seq_len=128, kv_pool_tokens=256) as reader:
         info = reader.info
     assert (info.context_length, info.vocab_size, info.max_num_seqs) == (128, tiny_models.VOCAB_SIZE, 8)
-    assert (info.block_tokens, info.total_blocks, info.bos_token_id) == (4, 64, 1)
-    assert info.description == "cpu float32, 1 thread, 256 KV tokens in 64 blocks of 4, packed linears"
+    assert (info.block_tokens, info.total_blocks, info.bos_token_id) == (8, 32, 1)
+    assert info.description == "cpu float32, 1 thread, 256 KV tokens in 32 blocks of 8, packed linears"
 
 
 async def test_a_second_start_is_a_bug(open_engine: Opener) -> None:
