@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import assert_never
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from actors.ledger import Ledger
-from actors.mailbox import receive_all, send
+from actors.mailbox import receive_all
 from actors.outbox import Terminal
+from actors.step_lane import StepLane
 from actors.ticket import Ticket
 from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
@@ -49,7 +51,7 @@ class ExecutorLanes:
 
     inbox: MemoryObjectReceiveStream[Resolved]
     control: MemoryObjectReceiveStream[ExecutorControl]
-    streamer: MemoryObjectSendStream[EngineStep]
+    streamer: StepLane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +93,12 @@ class Executor:
     async def run(self) -> None:
         """Until it is cancelled. Raises EngineDead when the engine has made its last step."""
         lanes = self._lanes
-        async with lanes.inbox, lanes.control, lanes.streamer, anyio.create_task_group() as loops:
-            loops.start_soon(self._serve_control)
-            loops.start_soon(self._serve_steps)
-            loops.start_soon(self._watch_engine)
-            await self._serve_requests()
+        with closing(lanes.streamer):
+            async with lanes.inbox, lanes.control, anyio.create_task_group() as loops:
+                loops.start_soon(self._serve_control)
+                loops.start_soon(self._serve_steps)
+                loops.start_soon(self._watch_engine)
+                await self._serve_requests()
 
     @property
     def running_requests(self) -> int:
@@ -128,7 +131,7 @@ class Executor:
     async def _serve_steps(self) -> None:
         while True:
             step = self.on_step(await self._engine.next_step())
-            await send(self._lanes.streamer, step)
+            await self._lanes.streamer.send(step)
 
     async def _watch_engine(self) -> None:
         while True:

@@ -54,7 +54,7 @@ class Graph:
 
     def __init__(self, settings: GraphSettings, around: Surroundings, info: EngineInfo) -> None:
         engine, telemetry, clock = around.engine, around.telemetry, around.clock
-        lanes = Lanes.of(settings.max_live)
+        lanes = Lanes.of(settings.max_live, around.new_wakeup)
         ledger = Ledger(clock, telemetry)
         capacity = info.max_num_seqs + settings.engine_queue
         limits = ExecutorLimits(
@@ -65,9 +65,9 @@ class Graph:
         )
         admission = Admission(ledger, settings, engine.capabilities, info)
         rules = SpecRules(engine.name, engine.capabilities, info, capacity, seeds_from(settings.default_seed))
-        to_resolver, to_executor, to_streamer = lanes.resolver.send, lanes.executor.send, lanes.streamer.send
+        to_resolver, to_executor = lanes.resolver.send, lanes.executor.send
         to_monitor, tell_executor = lanes.monitor.send.clone(), lanes.executor_control.send.clone()
-        executor_ends = ExecutorLanes(lanes.executor.receive, lanes.executor_control.receive, to_streamer)
+        executor_ends = ExecutorLanes(lanes.executor.receive, lanes.executor_control.receive, lanes.streamer)
 
         self._settings, self._around, self._info, self._lanes = settings, around, info, lanes
         self.ledger = ledger
@@ -77,7 +77,7 @@ class Graph:
             RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
             SpecResolver(lanes.resolver.receive, to_executor, ledger, rules, clock, telemetry),
             self.executor,
-            ChunkStreamer(lanes.streamer.receive, ledger, telemetry),
+            ChunkStreamer(lanes.streamer, ledger, telemetry),
             CancellationMonitor(lanes.monitor.receive, tell_executor, ledger, settings, clock, telemetry),
             self.drain,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -10,9 +11,10 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from actors.mailbox import Mailbox
+from actors.step_lane import StepLane
+from actors.wakeup import Wakeup
 from protocols.errors import InternalError
 from protocols.messages import Admitted, ExecutorControl, MonitorControl, Resolved, Submit
-from protocols.steps import EngineStep
 
 T = TypeVar("T")
 
@@ -31,6 +33,23 @@ class Lane(NamedTuple, Generic[T]):
     send: MemoryObjectSendStream[T]
     receive: MemoryObjectReceiveStream[T]
 
+    @property
+    def waiting(self) -> int:
+        """Messages that the reader has not taken yet."""
+        return self.send.statistics().current_buffer_used
+
+    @property
+    def capacity(self) -> int:
+        """Messages that fit."""
+        size = self.send.statistics().max_buffer_size
+        if math.isinf(size):
+            raise InternalError("a lane of the graph has no bound")
+        return int(size)
+
+    def close(self) -> None:
+        """Close the first writer's end."""
+        self.send.close()
+
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
@@ -39,12 +58,12 @@ class Lanes:
     intake: Lane[Submit]
     resolver: Lane[Admitted]
     executor: Lane[Resolved]
-    streamer: Lane[EngineStep]
+    streamer: StepLane
     monitor: Lane[MonitorControl]
     executor_control: Lane[ExecutorControl]
 
     @classmethod
-    def of(cls, max_live: int) -> Lanes:
+    def of(cls, max_live: int, new_wakeup: Callable[[], Wakeup]) -> Lanes:
         """Sized for so many live requests: lanes that must not be full cannot be."""
         arriving = max_live + DATA_LANE
         control = CONTROL_PER_REQUEST * (max_live + arriving + DATA_LANE)
@@ -52,23 +71,19 @@ class Lanes:
             Lane(*anyio.create_memory_object_stream[Submit](arriving)),
             Lane(*anyio.create_memory_object_stream[Admitted](DATA_LANE)),
             Lane(*anyio.create_memory_object_stream[Resolved](DATA_LANE)),
-            Lane(*anyio.create_memory_object_stream[EngineStep](STEP_LANE)),
+            StepLane(STEP_LANE, new_wakeup),
             Lane(*anyio.create_memory_object_stream[MonitorControl](control)),
             Lane(*anyio.create_memory_object_stream[ExecutorControl](control)),
         )
 
     def mailboxes(self) -> list[Mailbox]:
         """Depth and capacity of each. Any thread: the figures are counters."""
-        return [_mailbox(field.name, getattr(self, field.name)) for field in fields(self)]
+        return [Mailbox(name, lane.waiting, lane.capacity) for name, lane in self._named()]
 
     def close(self) -> None:
         """Nobody writes any more; an actor that still reads finds the end."""
-        for field in fields(self):
-            getattr(self, field.name).send.close()
+        for _, lane in self._named():
+            lane.close()
 
-
-def _mailbox(name: str, lane: Lane[Any]) -> Mailbox:
-    figures = lane.send.statistics()
-    if math.isinf(figures.max_buffer_size):
-        raise InternalError("a lane of the graph has no bound")
-    return Mailbox(name, figures.current_buffer_used, int(figures.max_buffer_size))
+    def _named(self) -> list[tuple[str, Lane[Any] | StepLane]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from anyio.streams.memory import MemoryObjectReceiveStream
+from contextlib import closing
 
 from actors.ledger import Ledger
-from actors.mailbox import receive_all
 from actors.outbox import Terminal
+from actors.step_lane import StepLane
 from actors.ticket import Ticket
 from protocols.errors import GenerationFailed
 from protocols.steps import Delta, EngineStep, FinishReason
@@ -16,17 +16,15 @@ from protocols.telemetry import Outcome, Telemetry
 class ChunkStreamer:
     """executor -> **streamer** -> outbox -> ``generate()``. Never waits for a reader."""
 
-    def __init__(
-        self, inbox: MemoryObjectReceiveStream[EngineStep], ledger: Ledger, telemetry: Telemetry
-    ) -> None:
+    def __init__(self, inbox: StepLane, ledger: Ledger, telemetry: Telemetry) -> None:
         self._inbox = inbox
         self._ledger = ledger
         self._telemetry = telemetry
 
     async def run(self) -> None:
         """Until the executor has closed its end."""
-        async with self._inbox:
-            async for step in receive_all(self._inbox):
+        with closing(self._inbox):
+            async for step in self._inbox:
                 self.on_step(step)
 
     def on_step(self, step: EngineStep) -> None:
