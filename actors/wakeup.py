@@ -1,6 +1,6 @@
 """Waking the one reader of an outbox: the seam that lets the graph run on trio and asyncio alike.
 
-The service uses a bare loop future (half the price of an event, see docs/performance.md); tests
+The service uses a bare loop future (a fifth of the price of an event, see docs/performance.md); tests
 under a fake clock use the anyio form. There is one reader at a time, and the reader looks at its
 condition before it waits, so a wake-up that comes early may be forgotten.
 """
