@@ -189,6 +189,16 @@ async def test_it_says_what_it_is(open_engine: Opener) -> None:
     assert info.description == "cpu float32, 1 thread, 256 KV tokens in 32 blocks of 8, packed linears"
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt_oss"])
+async def test_bfloat16(kind: str, open_engine: Opener) -> None:
+    """Half the memory: the self-test passes, and requests get their tokens; modules stay as they are."""
+    async with open_engine(kind, dtype="bfloat16") as reader:
+        heard = [reader.submit(sampled(prompt, tokens=5)) for prompt in tiny_models.prompts()]
+        await reader.read_to_end(*heard)
+    assert "cpu bfloat16" in reader.info.description
+    assert "plain linears" in reader.info.description
+
+
 async def test_a_second_start_is_a_bug(open_engine: Opener) -> None:
     """An engine starts once."""
     async with open_engine() as reader:
