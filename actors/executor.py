@@ -20,6 +20,7 @@ from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
 from protocols.engine import Engine
 from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
+from protocols.kv_listener import KvListener
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
@@ -78,8 +79,10 @@ class Executor:
         ledger: Ledger,
         telemetry: Telemetry,
         clock: Callable[[], float],
+        kv_listener: KvListener,
     ) -> None:
         self._lanes = lanes
+        self._kv_listener = kv_listener
         self._engine = engine
         self._ledger = ledger
         self._telemetry = telemetry
@@ -193,6 +196,7 @@ class Executor:
         it, and the request it harms ends here.
         """
         self._watch.stepped()
+        self._kv_listener.step_made(step)
         sound: list[Delta] = []
         for delta in step.deltas:
             row = self._rows.get(delta.engine_id)
@@ -212,7 +216,7 @@ class Executor:
         self._fill()
         if len(sound) == len(step.deltas):
             return step
-        return EngineStep(sound, step.started_s, step.ended_s, step.running, step.used_blocks)
+        return step.with_deltas(sound)
 
     def _fill(self) -> None:
         """Submit while somebody waits and fits."""

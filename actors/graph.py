@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from actors.lanes import Lanes
 from actors.ledger import Ledger
 from actors.mailbox import Mailbox
 from actors.outbox import Outbox, Terminal
-from actors.resolver import SpecResolver
+from actors.resolver import ResolverLanes, SpecResolver
 from actors.resolving import SpecRules, seeds_from
 from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
@@ -28,6 +28,7 @@ from actors.wakeup import EventWakeup, Wakeup
 from protocols.caller import Caller
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
+from protocols.kv_listener import KvListener, NullKvListener
 from protocols.messages import CancelContext, Flow, MonitorControl, ReaderGone, Submit
 from protocols.requests import is_probe
 from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
@@ -47,6 +48,7 @@ class Surroundings:
     clock: Callable[[], float]
     on_crash: Callable[[BaseException], None]
     new_wakeup: Callable[[], Wakeup] = EventWakeup
+    kv_listener: KvListener = field(default_factory=NullKvListener)
 
 
 class Graph:
@@ -64,18 +66,33 @@ class Graph:
             hang_timeout_s=settings.hang_timeout_s,
         )
         admission = Admission(ledger, settings, engine.capabilities, info)
-        rules = SpecRules(engine.name, engine.capabilities, info, capacity, seeds_from(settings.default_seed))
-        to_resolver, to_executor = lanes.resolver.send, lanes.executor.send
+        rules = SpecRules(
+            engine.name,
+            engine.capabilities,
+            info,
+            capacity,
+            seeds_from(settings.default_seed),
+            settings.default_processors,
+        )
+        to_resolver = lanes.resolver.send
+        resolver_ends = ResolverLanes(
+            lanes.resolver.receive,
+            lanes.executor.send,
+            lanes.resolver_parked.send,
+            lanes.resolver_parked.receive,
+        )
         to_monitor, tell_executor = lanes.monitor.send.clone(), lanes.executor_control.send.clone()
         executor_ends = ExecutorLanes(lanes.executor.receive, lanes.executor_control.receive, lanes.streamer)
 
         self._settings, self._around, self._info, self._lanes = settings, around, info, lanes
         self.ledger = ledger
         self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
-        self.executor = Executor(executor_ends, engine, limits, ledger, telemetry, clock)
+        self.executor = Executor(
+            executor_ends, engine, limits, ledger, telemetry, clock, around.kv_listener
+        )
         self.actors = (
             RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
-            SpecResolver(lanes.resolver.receive, to_executor, ledger, rules, clock, telemetry),
+            SpecResolver(resolver_ends, ledger, rules, engine.preparer, clock, telemetry),
             self.executor,
             ChunkStreamer(lanes.streamer, ledger, telemetry),
             CancellationMonitor(lanes.monitor.receive, tell_executor, ledger, settings, clock, telemetry),

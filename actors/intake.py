@@ -79,7 +79,15 @@ class RequestIntake:
 
 
 # Every word that can stand in the label of a rejection.
-REJECTION_REASONS = ("max_live", "outbox_tokens", "intake_full", "invalid_request", "draining", "other")
+REJECTION_REASONS = (
+    "max_live",
+    "outbox_tokens",
+    "intake_full",
+    "preparing_full",
+    "invalid_request",
+    "draining",
+    "other",
+)
 
 
 def rejection_reason(error: ServiceError) -> str:

@@ -14,12 +14,14 @@ from actors.mailbox import Mailbox
 from actors.step_lane import StepLane
 from actors.wakeup import Wakeup
 from protocols.errors import InternalError
-from protocols.messages import Admitted, ExecutorControl, MonitorControl, Resolved, Submit
+from protocols.messages import Admitted, ExecutorControl, MonitorControl, Resolved, Submit, Unprepared
 
 T = TypeVar("T")
 
 # Per-request data lanes. They cannot overflow: at most --max-live requests exist at all.
 DATA_LANE = 64
+# Requests whose grammar or logits processor is to be prepared; when full, the next one is refused.
+PARKED_LANE = 16
 # Steps on their way from the executor to the streamer; when full, the engine waits.
 STEP_LANE = 4
 # Messages a request can have under way on a control lane: to the monitor that its caller left and, twice,
@@ -57,6 +59,7 @@ class Lanes:
 
     intake: Lane[Submit]
     resolver: Lane[Admitted]
+    resolver_parked: Lane[Unprepared]
     executor: Lane[Resolved]
     streamer: StepLane
     monitor: Lane[MonitorControl]
@@ -70,6 +73,7 @@ class Lanes:
         return cls(
             Lane(*anyio.create_memory_object_stream[Submit](arriving)),
             Lane(*anyio.create_memory_object_stream[Admitted](DATA_LANE)),
+            Lane(*anyio.create_memory_object_stream[Unprepared](PARKED_LANE)),
             Lane(*anyio.create_memory_object_stream[Resolved](DATA_LANE)),
             StepLane(STEP_LANE, new_wakeup),
             Lane(*anyio.create_memory_object_stream[MonitorControl](control)),

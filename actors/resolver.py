@@ -1,19 +1,38 @@
-"""Spec resolver: turns a request into what an engine can run, or refuses it by name."""
+"""Spec resolver: turns a request into what an engine can run, or refuses it by name.
+
+What an engine must prepare (a grammar, a logits processor) is parked for the second loop, so that a
+costly one holds up only its like: other requests overtake it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from actors.intake import rejection_reason
 from actors.ledger import Ledger
 from actors.mailbox import receive_all, send
+from actors.outbox import Terminal
 from actors.resolving import SpecRules
 from actors.ticket import Ticket
-from protocols.errors import InvalidRequest
-from protocols.messages import Admitted, Resolved
-from protocols.telemetry import Phase, Telemetry
+from protocols.engine import SpecPreparer
+from protocols.errors import EngineShutdown, GenerationFailed, InternalError, Overloaded, RequestError
+from protocols.messages import Admitted, Resolved, Unprepared
+from protocols.spec import GenerationSpec
+from protocols.telemetry import Outcome, Phase, Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverLanes:
+    """The ends of the resolver's lanes; ``parked`` is its own, from the first loop to the second."""
+
+    inbox: MemoryObjectReceiveStream[Admitted]
+    executor: MemoryObjectSendStream[Resolved]
+    park: MemoryObjectSendStream[Unprepared]
+    parked: MemoryObjectReceiveStream[Unprepared]
 
 
 class SpecResolver:
@@ -21,44 +40,95 @@ class SpecResolver:
 
     def __init__(
         self,
-        inbox: MemoryObjectReceiveStream[Admitted],
-        executor: MemoryObjectSendStream[Resolved],
+        lanes: ResolverLanes,
         ledger: Ledger,
         rules: SpecRules,
+        preparer: SpecPreparer | None,
         clock: Callable[[], float],
         telemetry: Telemetry,
     ) -> None:
-        self._inbox = inbox
-        self._executor = executor
+        self._lanes = lanes
         self._ledger = ledger
         self._rules = rules
+        self._preparer = preparer
         self._clock = clock
         self._telemetry = telemetry
 
     async def run(self) -> None:
-        """Until intake has closed its end."""
-        async with self._inbox, self._executor:
-            async for admitted in receive_all(self._inbox):
-                resolved = self.on_admitted(admitted)
+        """Until intake has closed its end and nobody is parked any more."""
+        async with self._lanes.executor, anyio.create_task_group() as loops:
+            loops.start_soon(self._serve_parked)
+            async with self._lanes.inbox, self._lanes.park:
+                async for admitted in receive_all(self._lanes.inbox):
+                    resolved = self.on_admitted(admitted)
+                    if resolved is not None:
+                        await send(self._lanes.executor, resolved)
+
+    async def _serve_parked(self) -> None:
+        async with self._lanes.parked:
+            async for unprepared in receive_all(self._lanes.parked):
+                resolved = await self.on_unprepared(unprepared)
                 if resolved is not None:
-                    await send(self._executor, resolved)
+                    await send(self._lanes.executor, resolved)
 
     def on_admitted(self, admitted: Admitted) -> Resolved | None:
-        """Resolve, or refuse with the name of the field. A request that has ended is dropped."""
+        """Resolve, park, or refuse with the name of the field. A request that has ended is dropped."""
         ticket = self._ledger.find(admitted.engine_id)
         if ticket is None:
             return None
         try:
             spec = self._rules.resolve(admitted.request)
-        except InvalidRequest as exc:
-            self._telemetry.request_rejected(rejection_reason(exc))
-            self._ledger.refuse(ticket, exc)
+            prepared = self._prepared(spec)
+            if prepared is None:
+                self._park(Unprepared(ticket.engine_id, spec))
+                return None
+        except RequestError as exc:
+            self._refuse(ticket, exc)
             return None
-        self._note(ticket, spec.n, is_movable=spec.is_movable)
-        return Resolved(ticket.engine_id, spec)
+        return self._resolved(ticket, prepared)
 
-    def _note(self, ticket: Ticket, n: int, *, is_movable: bool) -> None:
-        ticket.n = n
-        ticket.is_movable = is_movable
+    async def on_unprepared(self, unprepared: Unprepared) -> Resolved | None:
+        """Let the engine prepare the spec. Only the request at hand can fail by it.
+
+        A request that has ended, before or meanwhile, is dropped.
+        """
+        ticket = self._ledger.find(unprepared.engine_id)
+        if ticket is None or self._preparer is None:
+            return None
+        try:
+            spec = self._prepared(unprepared.spec) or await self._preparer.prepare(unprepared.spec)
+        except RequestError as exc:
+            self._refuse(ticket, exc)
+            return None
+        except (EngineShutdown, InternalError):
+            raise
+        except Exception as exc:
+            error = GenerationFailed(f"the engine could not prepare the request ({type(exc).__name__})")
+            self._ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
+            return None
+        return None if ticket.is_ended else self._resolved(ticket, spec)
+
+    def _prepared(self, spec: GenerationSpec) -> GenerationSpec | None:
+        """The spec, if nothing is to be prepared, or all of it is already."""
+        if spec.guided is None and not spec.processors:
+            return spec
+        return None if self._preparer is None else self._preparer.find(spec)
+
+    def _park(self, unprepared: Unprepared) -> None:
+        try:
+            self._lanes.park.send_nowait(unprepared)
+        except anyio.WouldBlock:
+            raise Overloaded(
+                "preparing_full", "too many grammars and logits processors are being prepared"
+            ) from None
+
+    def _refuse(self, ticket: Ticket, error: RequestError) -> None:
+        self._telemetry.request_rejected(rejection_reason(error))
+        self._ledger.refuse(ticket, error)
+
+    def _resolved(self, ticket: Ticket, spec: GenerationSpec) -> Resolved:
+        ticket.n = spec.n
+        ticket.is_movable = spec.is_movable
         ticket.times.resolved_s = self._clock()
         ticket.advance(Phase.WAITING)
+        return Resolved(ticket.engine_id, spec)

@@ -12,10 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from actors.asked_processors import asked_processors
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
-from protocols.spec import GenerationSpec, Guided, GuidedKind, Output, Sampling, StopRules
+from protocols.spec import (
+    GenerationSpec,
+    Guided,
+    GuidedKind,
+    Output,
+    ProcessorEntry,
+    Sampling,
+    StopRules,
+)
 
 # OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
 _PENALTY = (-2.0, 2.0)
@@ -43,6 +52,7 @@ class SpecRules:
     info: EngineInfo
     capacity: int
     new_seed: Callable[[], int] = fresh_seed
+    default_processors: tuple[ProcessorEntry, ...] = ()
 
     def resolve(self, request: GenerateRequest) -> GenerationSpec:
         """The engine-ready form. Raises InvalidRequest: field, value, what is allowed."""
@@ -56,6 +66,8 @@ class SpecRules:
             stop=self._stop_rules(request),
             output=self._output(request),
             guided=self._guided(request.sampling_options),
+            processors=self.default_processors
+            + asked_processors(request.annotations, self.capabilities.processors),
             priority=_finite("routing.priority", routing.priority if routing else None, 0.0),
             cache_salt=routing.cache_salt if routing else None,
             is_probe=request.is_probe,
@@ -80,11 +92,6 @@ class SpecRules:
         for field, value in asked.items():
             if value is not None:
                 raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
-        for annotation in request.annotations or ():
-            if annotation.startswith("logits-processor:"):
-                raise InvalidRequest(
-                    "annotations", annotation, f"engine {self.engine!r} runs no logits processors"
-                )
         self._check_rank(routing.dp_rank if routing else None)
 
     def _check_rank(self, rank: int | None) -> None:
@@ -148,9 +155,9 @@ class SpecRules:
         if asked is None:
             return None
         field = "sampling_options.guided_decoding"
-        if not self.capabilities.has_guided_decoding:
-            raise InvalidRequest(field, asked, f"nothing; engine {self.engine!r} does not support it")
-        kinds = [kind.value for kind in GuidedKind]
+        kinds = [kind.value for kind in GuidedKind if kind in self.capabilities.guided]
+        if not kinds:
+            raise InvalidRequest(field, asked, f"nothing; engine {self.engine!r} does no guided decoding")
         if len(asked) != 1 or not set(asked) <= set(kinds):
             raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}")
         ((kind, constraint),) = asked.items()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protocols.spec import ProcessorEntry
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSettings:
@@ -19,6 +21,7 @@ class GraphSettings:
     hang_timeout_s: how long an engine with something to do may go without a step.
     engine_stop_s: how long the way out waits for the engine; the process then ends with what is left of it.
     default_seed: seed of requests that bring none; None draws a fresh one for each.
+    default_processors: logits processors of every request, before those it asks for itself.
     """
 
     max_live: int = 1024
@@ -32,3 +35,4 @@ class GraphSettings:
     # The framework leaves 15 s after the drain; 2 of them are kept for its own way out, some for the readers.
     engine_stop_s: float = 10.0
     default_seed: int | None = None
+    default_processors: tuple[ProcessorEntry, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class PromptTokensDetails(TypedDict):
@@ -20,11 +20,28 @@ class CompletionUsage(TypedDict):
     prompt_tokens_details: PromptTokensDetails
 
 
+class TopLogprob(TypedDict):
+    """One candidate of a position. ``token`` None: the frontend finds the text itself."""
+
+    rank: int
+    token_id: int
+    token: str | None
+    logprob: float
+
+
 class GenerateChunk(TypedDict):
-    """Some new tokens of one choice; the last chunk of a request has reason and usage."""
+    """Some new tokens of one choice; the last chunk of a request has reason and usage.
+
+    log_probs, top_logprobs: as long as ``token_ids``. cum_log_probs: of the choice so far.
+    engine_data: ``prompt_logprobs``, one entry for each prompt token.
+    """
 
     token_ids: list[int]
     index: int
+    log_probs: NotRequired[list[float]]
+    top_logprobs: NotRequired[list[list[TopLogprob]]]
+    cum_log_probs: NotRequired[float]
+    engine_data: NotRequired[dict[str, Any]]
     finish_reason: NotRequired[str]
     stop_reason: NotRequired[int | str]
     completion_usage: NotRequired[CompletionUsage]

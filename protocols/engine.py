@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from protocols.spec import GenerationSpec
+from protocols.spec import GenerationSpec, GuidedKind
 from protocols.steps import EngineId, EngineStep
 
 
@@ -20,6 +20,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     can_pause: one request can be held back while the others go on.
     sampling: names of the sampling options that change its output.
     max_n: choices per request. max_logprobs: alternatives per token; None means no logprobs.
+    guided: the forms of constraints it obeys. processors: names of the logits processors it can run.
     """
 
     can_pause: bool = False
@@ -27,7 +28,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     max_n: int = 1
     max_logprobs: int | None = None
     has_prompt_logprobs: bool = False
-    has_guided_decoding: bool = False
+    guided: frozenset[GuidedKind] = frozenset()
+    processors: frozenset[str] = frozenset()
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
@@ -54,6 +56,25 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
+class SpecPreparer(Protocol):
+    """What an engine does for a spec before it is submitted: compiles its constraint, tries its processors.
+
+    Never in the event loop, and one spec at a time, so that a costly one delays only its like.
+    """
+
+    def find(self, spec: GenerationSpec) -> GenerationSpec | None:
+        """The prepared spec when all of it was prepared before. Event loop; returns at once."""
+        ...
+
+    async def prepare(self, spec: GenerationSpec) -> GenerationSpec:
+        """Prepare it and keep what can be used again. One caller at a time.
+
+        Raises InvalidRequest for a constraint that makes no sense or costs more than is allowed, and
+        for options that a logits processor does not take. Cancelling the call loses its result only.
+        """
+        ...
+
+
 class Engine(Protocol):
     """A driver.
 
@@ -71,6 +92,11 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> EngineCapabilities:
         """Known before the start."""
+        ...
+
+    @property
+    def preparer(self) -> SpecPreparer | None:
+        """Asked for every spec with a constraint or with processors; None where there are never any."""
         ...
 
     async def start(self) -> EngineInfo:

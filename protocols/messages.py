@@ -38,6 +38,13 @@ class Resolved(Struct, frozen=True):
     spec: GenerationSpec
 
 
+class Unprepared(Struct, frozen=True):
+    """resolver -> its own second loop. Resolved, but the engine has to prepare something first."""
+
+    engine_id: EngineId
+    spec: GenerationSpec
+
+
 class Cancel(Struct, frozen=True):
     """monitor -> executor. Idempotent; an unknown id is ignored."""
 

@@ -62,10 +62,25 @@ class GuidedKind(StrEnum):
 
 
 class Guided(Struct, frozen=True, kw_only=True):
-    """What the output must look like. ``constraint`` is as the caller wrote it: text, list or object."""
+    """What the output must look like.
+
+    constraint: as the caller wrote it: text, list or object. grammar: what the engine's
+    `SpecPreparer` made of it; None until the resolver has had it compiled.
+    """
 
     kind: GuidedKind
     constraint: Any
+    grammar: Any = None
+
+
+class ProcessorEntry(Struct, frozen=True, kw_only=True):
+    """One logits processor of a request: plain data, so that it can cross to another process.
+
+    name: under which the engine knows its factory. options: the factory's keyword arguments.
+    """
+
+    name: str
+    options: dict[str, Any] = {}
 
 
 class GenerationSpec(Struct, frozen=True, kw_only=True):
@@ -76,6 +91,8 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     output: Output = Output()
     guided: Guided | None = None
+    # In the order in which they change the logits; a fresh instance for every choice.
+    processors: tuple[ProcessorEntry, ...] = ()
     # Number of choices; each costs one sequence of the engine's capacity.
     n: int = 1
     # Higher goes first in the waiting room.
@@ -91,10 +108,16 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
         """The same request with other headers for the engine."""
         return msgspec.structs.replace(self, trace_headers=headers)
 
+    def with_grammar(self, grammar: object) -> GenerationSpec:
+        """The same request with its constraint compiled."""
+        guided = msgspec.structs.replace(self.guided, grammar=grammar) if self.guided else None
+        return msgspec.structs.replace(self, guided=guided)
+
     @property
     def is_movable(self) -> bool:
         """Whether a frontend can continue this request on another worker.
 
-        Measured with ai-dynamo 1.4.2: several choices cannot be moved, and guided answers neither.
+        Measured with ai-dynamo 1.4.2: several choices cannot be moved, and guided answers neither. A
+        logits processor has a state that would begin anew.
         """
-        return self.n == 1 and self.guided is None
+        return self.n == 1 and self.guided is None and not self.processors

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NewType
 
+import msgspec
 from msgspec import Struct
 
 EngineId = NewType("EngineId", int)
@@ -24,6 +25,49 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Candidate(Struct, frozen=True, gc=False):
+    """One token that could have stood at a position. rank: 1 is the most likely one of the vocabulary."""
+
+    token_id: int
+    logprob: float
+    rank: int
+
+
+Position = list[Candidate]
+"""The candidates of one position: the token that stands there first, then the most likely ones.
+
+Natural logarithms of the model's own distribution, before temperature, penalties and masks. Empty where
+an engine does not know the token that stands there: a missing value is never another token's.
+"""
+
+
+class KvStored(Struct, frozen=True, kw_only=True):
+    """Full blocks of one chain now lie in the KV cache, parents first.
+
+    block_hashes: unsigned 64-bit, a function of everything in front of the block and in it.
+    token_ids: of all these blocks, ``block_tokens`` each. parent_hash: of the block in front of the
+    first one, None at the beginning of a prompt. rank: attention-DP rank.
+    """
+
+    block_hashes: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    block_tokens: int
+    parent_hash: int | None = None
+    cache_salt: str | None = None
+    adapter: str | None = None
+    rank: int = 0
+
+
+class KvRemoved(Struct, frozen=True, kw_only=True):
+    """These blocks no longer lie in the KV cache."""
+
+    block_hashes: tuple[int, ...]
+    rank: int = 0
+
+
+KvEvent = KvStored | KvRemoved
+
+
 class Delta(Struct, frozen=True, gc=False):
     """New tokens of one choice.
 
@@ -33,6 +77,8 @@ class Delta(Struct, frozen=True, gc=False):
     is_last: set on the last delta of the whole request: its slot and memory are free again.
     error: the request failed (text is stable and free of content); then is_last is true.
     cached_tokens: prompt tokens that were not computed; on the request's first delta.
+    positions: one for each of ``token_ids`` when logprobs were asked for.
+    prompt_positions: one for each prompt token when asked for, None for the first; on the first delta.
     """
 
     engine_id: EngineId
@@ -43,13 +89,26 @@ class Delta(Struct, frozen=True, gc=False):
     stop_reason: int | str | None = None
     error: str | None = None
     cached_tokens: int = 0
+    positions: list[Position] | None = None
+    prompt_positions: list[Position | None] | None = None
+
+
+class ProcessorUse(Struct, frozen=True, gc=False):
+    """What one logits processor cost in a step: tokens it was asked for, and the seconds that took."""
+
+    name: str
+    tokens: int
+    seconds: float
 
 
 class EngineStep(Struct, frozen=True, gc=False):
     """One iteration of the engine, all requests in it.
 
     started_s, ended_s: monotonic seconds. running: sequences in the batch of this step.
-    used_blocks: KV blocks in use after it (0 where the engine has none).
+    used_blocks: KV blocks that belong to requests after it (0 where the engine has none).
+    cached_blocks: KV blocks that belong to nobody and are kept for reuse.
+    kv_events: what changed in the KV cache, in order.
+    processors: the logits processors that were called since the step before.
     """
 
     deltas: list[Delta]
@@ -57,3 +116,10 @@ class EngineStep(Struct, frozen=True, gc=False):
     ended_s: float
     running: int = 0
     used_blocks: int = 0
+    cached_blocks: int = 0
+    kv_events: tuple[KvEvent, ...] = ()
+    processors: tuple[ProcessorUse, ...] = ()
+
+    def with_deltas(self, deltas: list[Delta]) -> EngineStep:
+        """The same step saying something else."""
+        return msgspec.structs.replace(self, deltas=deltas)

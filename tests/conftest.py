@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,10 @@ pytest.register_assert_rewrite(
     "tests.conformance.promises_pause",
     "tests.conformance.reader",
 )
+
+# A shell without job control starts what it puts into the background with SIGINT ignored, and children
+# inherit that; those of a test must be able to be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make test` runs the same examples everywhere; HYPOTHESIS_PROFILE=fuzz looks for new ones.
 _COMMON: dict[str, Any] = {

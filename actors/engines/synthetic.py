@@ -100,6 +100,8 @@ class SyntheticEngine:
             sampling=frozenset(Sampling.__struct_fields__),
             max_n=min(MOST_CHOICES, config.max_num_seqs),
         )
+        # It obeys neither constraints nor processors.
+        self.preparer = None
         self._config = config
         self._clock = StepClock(config.step_ms / 1000)
         self._free = config.max_num_seqs

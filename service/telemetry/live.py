@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from protocols.engine import EngineInfo
 
 # The mailboxes of a graph, so that their series exist before it opens; a test holds the graph to it.
-MAILBOXES = ("intake", "resolver", "executor", "streamer", "monitor", "executor_control")
+MAILBOXES = ("intake", "resolver", "resolver_parked", "executor", "streamer", "monitor", "executor_control")
 
 
 class LedgerView(Protocol):

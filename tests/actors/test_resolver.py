@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.outbox import Terminal
-from actors.resolver import SpecResolver
+from actors.resolver import ResolverLanes, SpecResolver
 from actors.resolving import SpecRules
 from protocols.engine import EngineCapabilities
 from protocols.errors import EngineShutdown, InvalidRequest
@@ -25,11 +25,12 @@ class Desk:
     def __init__(self) -> None:
         self.office = Office()
         rules = SpecRules("double", EngineCapabilities(max_n=2), engine_info(), capacity=2)
+        lanes = ResolverLanes(closed_lane()[1], closed_lane()[0], closed_lane()[0], closed_lane()[1])
         self.resolver = SpecResolver(
-            closed_lane()[1],
-            closed_lane()[0],
+            lanes,
             self.office.ledger,
             rules,
+            None,
             self.office.clock,
             self.office.listener,
         )

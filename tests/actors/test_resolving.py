@@ -354,7 +354,7 @@ class TestUnsupported:
 class TestGuided:
     """A constraint, for engines that obey one."""
 
-    RULES = rules(EngineCapabilities(has_guided_decoding=True))
+    RULES = rules(EngineCapabilities(guided=frozenset(GuidedKind)))
 
     @pytest.mark.parametrize(
         ("kind", "constraint"),

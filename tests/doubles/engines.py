@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import anyio.lowlevel
 
-from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.engine import EngineCapabilities, EngineInfo, SpecPreparer
 from protocols.errors import EngineDead, EngineStartError, StartStopped
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 
@@ -42,6 +42,7 @@ class ScriptedEngine:
     """
 
     name = "scripted"
+    preparer: SpecPreparer | None = None
 
     def __init__(
         self,

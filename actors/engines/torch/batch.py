@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk
+from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, wants_prompt_logits
 
 # A sequence this long is attended to on its own: the call costs nothing beside the work, and
 # padding to a longer neighbour does.
@@ -44,17 +44,18 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class StepBatch:
-    """ids, positions ``[1, rows]``; slots ``[rows]``: where K/V goes; sampled: rows whose logits are wanted.
+    """ids, positions ``[1, rows]``; slots ``[rows]``: where K/V goes; kept: rows whose logits are wanted.
 
-    parts: of the chunks, in the order of their rows.
+    parts: of the chunks, in the order of their rows. wanted: those with kept rows, and how many of each.
     """
 
     ids: Tensor
     positions: Tensor
     slots: Tensor
-    sampled: Tensor
+    kept: Tensor
     spans: list[Span]
     parts: list[Chunk]
+    wanted: list[tuple[Chunk, int]]
 
 
 class BatchBuilder:
@@ -80,20 +81,24 @@ class BatchBuilder:
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
-        sampled: list[int] = []
+        kept: list[int] = []
+        wanted: list[tuple[Chunk, int]] = []
         for part in parts:
             ids += part.sequence.tokens[part.start : part.end]
             positions += range(part.start, part.end)
             slots += self._slots(part)
-            if part.is_sampling:
-                sampled.append(len(ids) - 1)
+            rows = part.rows if wants_prompt_logits(part.sequence) else int(part.is_sampling)
+            if rows:
+                kept += range(len(ids) - rows, len(ids))
+                wanted.append((part, rows))
         return StepBatch(
             ids=self._tensor([ids]),
             positions=self._tensor([positions]),
             slots=self._tensor(slots),
-            sampled=self._tensor(sampled),
+            kept=self._tensor(kept),
             spans=spans,
             parts=parts,
+            wanted=wanted,
         )
 
     def _group(self, singles: list[Chunk]) -> list[Span]:

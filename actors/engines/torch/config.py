@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from protocols.errors import EngineStartError
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
+# A logits processor from its keyword arguments; `processors` says more, and imports torch.
+Factory = Callable[..., Any]
 DtypeChoice = Literal["auto", "float32", "bfloat16"]
 
 
@@ -25,6 +28,7 @@ class TorchConfig:
     memory_gb: GB (10**9 bytes) for weights, KV cache and buffers together; None means what is free.
     threads: of torch's operators; 0 means all cores this process may use.
     is_chunked_prefill: whether a prompt may be computed over several steps.
+    processors: factories of logits processors by name.
     """
 
     model_path: Path
@@ -39,6 +43,7 @@ class TorchConfig:
     threads: int = 0
     trust_remote_code: bool = False
     is_chunked_prefill: bool = True
+    processors: Mapping[str, Factory] = field(default_factory=dict[str, Factory])
 
     def check(self) -> None:
         """Raises EngineStartError for values that no model could run with."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from actors.engines.bridge import StepBridge
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.inbox import Abort, CommandInbox, Pause, Resume, Submit
-from protocols.engine import EngineCapabilities, EngineInfo
+from actors.engines.torch.preparing import TorchPreparer
+from protocols.engine import EngineCapabilities, EngineInfo, SpecPreparer
 from protocols.errors import EngineStartError, InternalError, ServiceError, StartStopped
-from protocols.spec import GenerationSpec
+from protocols.spec import GenerationSpec, GuidedKind, Sampling
 from protocols.steps import EngineId, EngineStep
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 """Called in the engine's thread with the stage of the start and the fraction done, 0 to 1."""
+
+# OpenAI's limits for choices of a request and for alternatives of a token.
+MOST_CHOICES = 128
+MOST_LOGPROBS = 20
 
 # A step or a stage of loading that is longer than this is left to die with the process.
 _STOP_S = 5.0
@@ -42,6 +47,7 @@ class TorchEngine:
         self._inbox = CommandInbox()
         self._bridge = StepBridge()
         self._thread: threading.Thread | None = None
+        self._preparer = TorchPreparer(config)
 
     @property
     def name(self) -> str:
@@ -50,8 +56,18 @@ class TorchEngine:
     @property
     def capabilities(self) -> EngineCapabilities:
         return EngineCapabilities(
-            can_pause=True, sampling=frozenset({"temperature", "top_k", "top_p", "seed"}), max_n=1
+            can_pause=True,
+            sampling=frozenset(Sampling.__struct_fields__),
+            max_n=min(MOST_CHOICES, self._config.max_num_seqs),
+            max_logprobs=MOST_LOGPROBS,
+            has_prompt_logprobs=True,
+            guided=frozenset(GuidedKind),
+            processors=frozenset(self._config.processors),
         )
+
+    @property
+    def preparer(self) -> SpecPreparer:
+        return self._preparer
 
     async def start(self) -> EngineInfo:
         """Load in the engine's thread. Once only."""
@@ -60,7 +76,9 @@ class TorchEngine:
         ready: Future[EngineInfo] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="torch-engine", daemon=True)
         self._thread.start()
-        return await asyncio.wrap_future(ready)
+        info = await asyncio.wrap_future(ready)
+        self._preparer.open(info.vocab_size)
+        return info
 
     def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
         self._inbox.put(Submit(engine_id, spec))
@@ -81,6 +99,7 @@ class TorchEngine:
         """Ends the thread, within 5 s or with a warning; later `next_step` calls raise EngineDead."""
         self._inbox.stop()
         self._bridge.close()
+        self._preparer.close()
         if self._thread is None:
             return
         await asyncio.to_thread(self._thread.join, _STOP_S)

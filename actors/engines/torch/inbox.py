@@ -51,6 +51,7 @@ class CommandInbox:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._commands: list[Command] = []
+        self._is_woken = False
         self._is_stopping = False
 
     @property
@@ -64,16 +65,29 @@ class CommandInbox:
             self._commands.append(command)
             self._changed.notify()
 
+    def wake(self) -> None:
+        """Any thread: there is something to do besides commands."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify()
+
     def stop(self) -> None:
         """Any thread: the engine's thread shall end. Final."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
 
-    def take(self, *, is_waiting: bool) -> list[Command]:
-        """Engine thread: everything that waits, in order; with ``is_waiting`` sleep until there is some."""
+    def take(self, *, is_waiting: bool, timeout_s: float | None = None) -> list[Command]:
+        """Engine thread: everything that waits, in order; with ``is_waiting`` sleep until something is to do.
+
+        timeout_s: sleep no longer than this; None means for ever.
+        """
         with self._changed:
-            while is_waiting and not self._commands and not self._is_stopping:
-                self._changed.wait()
+            if is_waiting:
+                self._changed.wait_for(self._is_anything_to_do, timeout_s)
+            self._is_woken = False
             commands, self._commands = self._commands, []
             return commands
+
+    def _is_anything_to_do(self) -> bool:
+        return bool(self._commands) or self._is_woken or self._is_stopping

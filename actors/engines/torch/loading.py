@@ -18,6 +18,7 @@ import transformers
 from actors.engines.torch import gate, selftest, sizing
 from actors.engines.torch.attention import IMPLEMENTATION, attention_function
 from actors.engines.torch.batch import BatchBuilder
+from actors.engines.torch.choosing import Chooser
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.kv_cache import KvCache, LayerShape, Scratch
 from actors.engines.torch.memory import MemoryPlan, Needs, available_bytes, plan_memory
@@ -50,6 +51,7 @@ class LoadedModel:
     runner: ModelRunner
     plan: MemoryPlan
     info: EngineInfo
+    device: torch.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def load(config: TorchConfig, checkpoint: Checkpoint) -> LoadedModel:
     sampler = Sampler(config.max_num_seqs, expected.logits[0].shape[-1], setup.device)
     runner = _runner(model, shapes, plan, sampler, setup)
     checkpoint("ready", 1.0)
-    return LoadedModel(runner, plan, _info(config, setup, plan, done))
+    return LoadedModel(runner, plan, _info(config, setup, plan, done), setup.device)
 
 
 def _set_up(config: TorchConfig) -> _Setup:
@@ -178,7 +180,7 @@ def _runner(
         Scratch(tokens * max(s.kv_heads * s.value_width for s in shapes), setup.dtype, setup.device),
     )
     builder = BatchBuilder(plan.block_tokens, group_tokens, setup.device)
-    return ModelRunner(model, cache, scratch, builder, sampler)
+    return ModelRunner(model, cache, scratch, builder, Chooser(sampler))
 
 
 def _info(config: TorchConfig, setup: _Setup, plan: MemoryPlan, done: Surgery) -> EngineInfo:

@@ -1,16 +1,17 @@
-"""One forward pass and the tokens it gives. Owns the model, the KV cache and the sampler."""
+"""One forward pass and the tokens it gives. Owns the model and the KV cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from actors.engines.torch.attention import PagedAttention, attending
 from actors.engines.torch.batch import BatchBuilder
+from actors.engines.torch.choosing import Chooser, Choice
 from actors.engines.torch.kv_cache import KvCache, Scratch
-from actors.engines.torch.sampler import Sampler
+from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.scheduler import Chunk
 from actors.engines.torch.sequence import Sequence
 
@@ -24,17 +25,17 @@ class ModelRunner:
         cache: KvCache,
         scratch: tuple[Scratch, Scratch],
         builder: BatchBuilder,
-        sampler: Sampler,
+        chooser: Chooser,
     ) -> None:
         self._model = model
         self._cache = cache
         self._scratch = scratch
         self._builder = builder
-        self._sampler = sampler
+        self.chooser = chooser
 
     @torch.inference_mode()
-    def run(self, chunks: list[Chunk]) -> Iterator[tuple[Sequence, int | None]]:
-        """Compute chunks; for each that samples, the next token, or None where logits are not finite.
+    def run(self, chunks: list[Chunk]) -> list[Choice]:
+        """Compute chunks; for each that samples, what comes next, unless that is late.
 
         Any exception means that the step as a whole failed.
         """
@@ -44,15 +45,40 @@ class ModelRunner:
                 input_ids=batch.ids,
                 position_ids=batch.positions,
                 use_cache=False,
-                logits_to_keep=batch.sampled,
+                logits_to_keep=batch.kept,
             )
-        sampling = [part.sequence for part in batch.parts if part.is_sampling]
-        if not sampling:
-            return iter(())
+        if not batch.wanted:
+            return []
         logits = output.logits[0].to(torch.float32)
-        return zip(sampling, self._sampler.choose(logits, sampling), strict=True)
+        sampling: list[Sequence] = []
+        rows: list[int] = []
+        first = 0
+        for part, count in batch.wanted:
+            if count > 1 or not part.is_sampling or part.sequence.request.prompt_positions is not None:
+                _note_prompt(part, logits[first : first + count])
+            first += count
+            if part.is_sampling:
+                sampling.append(part.sequence)
+                rows.append(first - 1)
+        if not sampling:
+            return []
+        if len(rows) < first:
+            logits = logits[torch.tensor(rows, device=logits.device)]
+        return self.chooser.choose(logits, sampling)
 
     @torch.inference_mode()
     def scrub(self, blocks: list[int]) -> None:
         """Zero KV blocks."""
         self._cache.scrub(blocks)
+
+
+def _note_prompt(part: Chunk, logits: Tensor) -> None:
+    """Row p of a prompt tells about token p + 1; about the first one nothing does."""
+    positions, count = part.sequence.request.prompt_positions, part.sequence.spec.output.prompt_logprobs
+    if positions is None or count is None or part.sequence.output_tokens:
+        return
+    prompt = part.sequence.spec.prompt
+    told = list(prompt[part.start + 1 : part.end + 1])
+    if told:
+        found = positions_of(logits[: len(told)], told, [count] * len(told))
+        positions[part.start + 1 : part.start + 1 + len(told)] = found

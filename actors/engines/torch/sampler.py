@@ -25,13 +25,14 @@ _SORTED = (256, 4096)
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """One row to draw. top_k 0: no limit."""
+    """One row to draw. top_k 0: no limit. min_p: of the most likely token's weight, which is 1."""
 
     row: int
     uniform: float
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
 
 
 class Sampler:
@@ -68,19 +69,24 @@ class Sampler:
         sampling = sequence.spec.sampling
         return _Draw(
             row=row,
-            uniform=uniform(sampling.seed, 0, len(sequence.tokens)),
+            uniform=uniform(sampling.seed, sequence.index, len(sequence.tokens)),
             temperature=sampling.temperature,
             top_k=sampling.top_k if 0 < sampling.top_k < self._vocab_size else 0,
             top_p=sampling.top_p,
+            min_p=sampling.min_p,
         )
 
     def _drawn(self, logits: Tensor, largest: Tensor, draws: list[_Draw]) -> list[tuple[int, int]]:
         """Row and token of every draw."""
         drawn: list[tuple[int, int]] = []
         free = [draw for draw in draws if draw.top_k == 0 and draw.top_p >= 1.0]
-        if free:
-            ids = _invert(self._weights(logits, largest, free), self._uniforms(free))
-            drawn += zip((draw.row for draw in free), _ids(ids), strict=True)
+        for has_min_p in (False, True):
+            like = [draw for draw in free if (draw.min_p > 0.0) is has_min_p]
+            if like:
+                weights = self._weights(logits, largest, like)
+                if has_min_p:
+                    weights.masked_fill_(weights < self._column([draw.min_p for draw in like]), 0.0)
+                drawn += zip((d.row for d in like), _ids(_invert(weights, self._uniforms(like))), strict=True)
         waiting = [draw for draw in draws if draw.top_k > 0 or draw.top_p < 1.0]
         for size in self._sizes:
             fitting = [draw for draw in waiting if draw.top_k <= size]
@@ -98,14 +104,17 @@ class Sampler:
         rows = torch.tensor([draw.row for draw in draws], device=self._device)
         weights = self._buffer[: len(draws) * self._vocab_size].view(len(draws), self._vocab_size)
         torch.index_select(logits, 0, rows, out=weights)
-        temperatures = torch.tensor([[draw.temperature] for draw in draws], device=self._device)
+        temperatures = self._column([draw.temperature for draw in draws])
         return weights.sub_(largest[rows]).div_(temperatures).exp_()
+
+    def _column(self, numbers: list[float]) -> Tensor:
+        return torch.tensor(numbers, device=self._device).unsqueeze(-1)
 
     def _uniforms(self, draws: list[_Draw]) -> Tensor:
         return torch.tensor([[d.uniform] for d in draws], dtype=torch.float64, device=self._device)
 
     def _restricted(self, weights: Tensor, draws: list[_Draw], size: int) -> tuple[list[int], list[bool]]:
-        """Draw among the largest ``size`` weights under top-k, then top-p of what that leaves.
+        """Draw among the largest ``size`` weights under top-k, then top-p of what that leaves, then min-p.
 
         A row is covered when its whole nucleus lies within ``size``.
         """
@@ -118,6 +127,7 @@ class Sampler:
         )
         wanted = whole * torch.tensor([[d.top_p] for d in draws], dtype=torch.float64, device=self._device)
         is_kept = (mass - values < wanted) & (torch.arange(size, device=self._device) < limits)
+        is_kept &= values >= self._column([draw.min_p for draw in draws])
         kept = is_kept.sum(dim=-1, keepdim=True).clamp_(min=1)
         target = self._uniforms(draws) * mass.gather(-1, kept - 1)
         place = torch.minimum((mass <= target).sum(dim=-1, keepdim=True), kept - 1)

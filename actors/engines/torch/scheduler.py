@@ -8,12 +8,13 @@ So nobody starves, and the oldest sequence always gets on.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.engines.torch.blocks import BlockAllocator
-from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.block_pool import BlockPool
+from actors.engines.torch.sequence import Request, Sequence
 from protocols.errors import InternalError
 from protocols.spec import GenerationSpec
 from protocols.steps import EngineId
@@ -55,42 +56,47 @@ class Limits:
 
 
 class Scheduler:
-    """Sequences by engine id, either waiting (no blocks) or running (blocks for all their tokens).
+    """Requests by engine id; their sequences either wait (no blocks) or run (blocks for all their tokens)."""
 
-    ``scrub`` is called with blocks whose owner was stopped from outside: what they hold was never
-    proved finite, and must not be read through a mask by the next owner.
-    """
-
-    def __init__(self, limits: Limits, blocks: BlockAllocator, scrub: Callable[[list[int]], None]) -> None:
+    def __init__(self, limits: Limits, pool: BlockPool) -> None:
         self._limits = limits
-        self._blocks = blocks
-        self._scrub = scrub
-        self._sequences: dict[EngineId, Sequence] = {}
+        self._pool = pool
+        self._requests: dict[EngineId, Request] = {}
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._arrivals = 0
 
-    def add(self, engine_id: EngineId, spec: GenerationSpec) -> None:
-        """A new sequence, last in the order of arrival."""
-        sequence = Sequence(engine_id, spec, self._arrivals)
-        self._arrivals += 1
-        self._sequences[engine_id] = sequence
-        self._waiting.append(sequence)
+    def add(self, engine_id: EngineId, spec: GenerationSpec) -> Request:
+        """A new request, last in the order of arrival."""
+        request = Request(engine_id, spec, self._arrivals)
+        self._arrivals += spec.n
+        self._requests[engine_id] = request
+        self._waiting += request.sequences
+        return request
 
-    def find(self, engine_id: EngineId) -> Sequence | None:
-        """The sequence with this id, unless it has ended."""
-        return self._sequences.get(engine_id)
+    def find(self, engine_id: EngineId) -> Request | None:
+        """The request with this id, unless it has ended."""
+        return self._requests.get(engine_id)
 
     def is_idle(self) -> bool:
-        """Whether a step would compute nothing: no sequence, or paused ones only."""
-        return all(sequence.is_paused for sequence in self._sequences.values())
+        """Whether a step would compute nothing: no sequence, or none that may move."""
+        return not any(sequence.is_ready for sequence in self._sequences())
+
+    def chosen(self, sequence: Sequence) -> None:
+        """A token was chosen behind what is computed of this sequence, before it is appended."""
+        if sequence.blocks:
+            self._pool.learn(sequence)
+        sequence.request.is_prompt_known = True
 
     def finish(self, sequence: Sequence, *, is_clean: bool) -> None:
         """Forget a sequence and free its blocks. Clean: it ended by its own stop rules."""
-        del self._sequences[sequence.engine_id]
+        request = sequence.request
+        request.ended(sequence)
+        if not request.sequences:
+            del self._requests[request.engine_id]
         if sequence.blocks:
             self._running.remove(sequence)
-            self._give_back(sequence, is_clean=is_clean)
+            self._pool.take_back(sequence, is_proved=is_clean)
         else:
             self._waiting.remove(sequence)
 
@@ -106,10 +112,14 @@ class Scheduler:
             left -= len(decodes)
         return decodes + self._plan_prefills(decodes, left)
 
+    def _sequences(self) -> Iterator[Sequence]:
+        yield from self._running
+        yield from self._waiting
+
     def _plan_decodes(self) -> list[Chunk]:
         chunks: list[Chunk] = []
         for sequence in list(self._running):
-            if sequence.is_paused or sequence.pending_tokens > 1:
+            if not sequence.is_ready or sequence.pending_tokens > 1:
                 continue
             # A younger one may have lost its blocks to an older one a moment ago.
             if sequence.blocks and self._make_room(sequence):
@@ -120,14 +130,13 @@ class Scheduler:
         """Get the block of the newest token. False when the sequence itself was preempted for it."""
         if len(sequence.tokens) <= len(sequence.blocks) * self._limits.block_tokens:
             return True
-        while (more := self._blocks.allocate(1, sequence.blocks[-1])) is None:
+        while not self._pool.give_one_more(sequence):
             victim = self._victim()
             if victim is sequence and len(self._running) == 1:
                 raise InternalError("the KV cache is smaller than one context")
             self._preempt(victim)
             if victim is sequence:
                 return False
-        sequence.blocks += more
         return True
 
     def _victim(self) -> Sequence:
@@ -135,15 +144,14 @@ class Scheduler:
         return max(self._running, key=lambda sequence: (sequence.is_paused, sequence.arrival))
 
     def _preempt(self, sequence: Sequence) -> None:
-        """Back to waiting. Its tokens stay; their K/V is computed again when there is room."""
+        """Back to waiting. Its tokens stay; what is not in the cache any more is computed again."""
         self._running.remove(sequence)
-        self._give_back(sequence, is_clean=False)
-        sequence.computed_tokens = 0
+        self._pool.take_back(sequence, is_proved=False)
         insort(self._waiting, sequence, key=lambda waiting: waiting.arrival)
 
     def _admit(self) -> None:
         """Move waiting sequences to running, oldest first, while slots and blocks last."""
-        for sequence in [waiting for waiting in self._waiting if not waiting.is_paused]:
+        for sequence in [waiting for waiting in self._waiting if waiting.is_ready]:
             if len(self._running) >= self._limits.max_num_seqs or not self._reserve(sequence):
                 return
             self._waiting.remove(sequence)
@@ -152,19 +160,31 @@ class Scheduler:
     def _reserve(self, sequence: Sequence) -> bool:
         """Blocks for all tokens of a waiting sequence; paused ones are preempted if that helps."""
         need = -(-len(sequence.tokens) // self._limits.block_tokens)
-        paused = [running for running in self._running if running.is_paused]
         # One spare block for each that runs, or the newcomer would soon be preempted again.
-        spare = len(self._running) - len(paused)
-        within_reach = self._blocks.free_blocks + sum(len(running.blocks) for running in paused)
-        if within_reach < need + spare:
+        spare = sum(not running.is_paused for running in self._running)
+        known = self._pool.find(sequence, _reusable_tokens(sequence))
+        short = need + spare - self._pool.reach_of(known)
+        if short > 0 and short > self._blocks_of_paused():
             return False
-        while self._blocks.free_blocks < need + spare:
-            self._preempt(self._victim())
-        blocks = self._blocks.allocate(need)
-        if blocks is None:
-            raise InternalError(f"{need} KV blocks were free and are not")
-        sequence.blocks = blocks
+        while need + spare > self._pool.reach_of(known):
+            victim = self._victim()
+            if not victim.is_paused:
+                return False
+            self._preempt(victim)
+        self._pool.give(sequence, known, need)
+        if sequence.first_computed is None:
+            sequence.first_computed = sequence.computed_tokens
         return True
+
+    def _blocks_of_paused(self) -> int:
+        """Blocks that would be available if all paused sequences were preempted."""
+        held: Counter[int] = Counter()
+        held_by_paused: Counter[int] = Counter()
+        for running in self._running:
+            held.update(running.blocks)
+            if running.is_paused:
+                held_by_paused.update(running.blocks)
+        return sum(count == held[block] for block, count in held_by_paused.items())
 
     def _plan_prefills(self, decodes: list[Chunk], left: int) -> list[Chunk]:
         """Share ``left`` tokens among prompts by age.
@@ -173,26 +193,52 @@ class Scheduler:
         up short ones; what remains in the end goes to the oldest.
         """
         decoding = {chunk.sequence.arrival for chunk in decodes}
-        prompts = [s for s in self._running if not s.is_paused and s.arrival not in decoding]
+        prompts = [s for s in self._running if s.is_ready and s.arrival not in decoding]
         if not self._limits.is_chunked_prefill:
             return _whole_prompts(prompts, left)
+        caps = _caps(prompts)
         shares: list[int] = []
         for place, sequence in enumerate(prompts):
             cap = min(sequence.pending_tokens, left if place == len(prompts) - 1 else -(-left // 2))
+            cap = min(cap, caps[place])
             # Only where a step is smaller than a piece must the oldest take less than one.
             shares.append(_in_pieces(sequence, cap) or (cap if place == 0 else 0))
             left -= shares[-1]
         for place, sequence in enumerate(prompts):
-            more = _in_pieces(sequence, min(sequence.pending_tokens, shares[place] + left)) - shares[place]
+            most = min(sequence.pending_tokens, shares[place] + left, caps[place])
+            more = _in_pieces(sequence, most) - shares[place]
             shares[place] += max(0, more)
             left -= max(0, more)
         return [Chunk(s, s.computed_tokens, shares[i]) for i, s in enumerate(prompts) if shares[i]]
 
-    def _give_back(self, sequence: Sequence, *, is_clean: bool) -> None:
-        if not is_clean:
-            self._scrub(sequence.blocks)
-        self._blocks.release(sequence.blocks)
-        sequence.blocks = []
+
+def _caps(prompts: list[Sequence]) -> list[int]:
+    """Most rows of each prompt in one step.
+
+    Logits of every row of a prompt are large: one piece of one prompt a step, the oldest first.
+    """
+    caps: list[int] = []
+    is_taken = False
+    for sequence in prompts:
+        if wants_prompt_logits(sequence):
+            caps.append(0 if is_taken else PIECE_TOKENS)
+            is_taken = True
+        else:
+            caps.append(len(sequence.tokens))
+    return caps
+
+
+def wants_prompt_logits(sequence: Sequence) -> bool:
+    """Whether the logits of all rows of its prompt are wanted, not only the last one's."""
+    return sequence.index == 0 and sequence.spec.output.prompt_logprobs is not None and not sequence.output_tokens
+
+
+def _reusable_tokens(sequence: Sequence) -> int:
+    """How much of a sequence may come from the cache: the newest token is always computed.
+
+    The logits of a prompt that was not computed do not exist, so who wants them reads nothing.
+    """
+    return 0 if wants_prompt_logits(sequence) else len(sequence.tokens) - 1
 
 
 def _in_pieces(sequence: Sequence, rows: int) -> int:

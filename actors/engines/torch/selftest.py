@@ -17,7 +17,7 @@ from actors.engines.torch.attention import Call, PagedAttention, attending
 from actors.engines.torch.batch import BatchBuilder
 from actors.engines.torch.kv_cache import KvCache, LayerShape, Scratch
 from actors.engines.torch.scheduler import Chunk
-from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.sequence import Request
 from protocols.errors import EngineStartError
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import EngineId
@@ -80,7 +80,7 @@ def check_ragged(model: Any, config: Any, expected: Reference, shapes: list[Laye
     first = expected.logits[0]
     run = _ragged_runner(model, shapes, first.dtype, first.device)
     sequences = [
-        Sequence(EngineId(i), GenerationSpec(prompt=tuple(p), stop=StopRules(max_tokens=1)), i)
+        Request(EngineId(i), GenerationSpec(prompt=tuple(p), stop=StopRules(max_tokens=1)), i).sequences[0]
         for i, p in enumerate(expected.prompts)
     ]
     for number, sequence in enumerate(sequences):

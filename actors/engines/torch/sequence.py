@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+from actors.engines.torch.penalties import Penalties
+from actors.engines.torch.prefix_cache import Entry, Root
+from actors.engines.torch.steering import Steering
 from protocols.spec import GenerationSpec
-from protocols.steps import EngineId
+from protocols.steps import EngineId, Position
 
 
 class Sequence:
-    """State of one sequence. Only the engine's thread touches it.
+    """State of one choice of a request. Only the engine's thread touches it.
 
     tokens: prompt and output so far. computed_tokens: how many of them have K/V in the cache.
-    blocks: the KV blocks in order of position. arrival: smaller came first.
+    blocks: the KV blocks in order of position. entries: what is known of the first of them by content.
+    is_private: its blocks are not shared any more (their hash belongs to other content).
+    arrival: smaller came first. first_computed: tokens that were found in the cache when it first ran.
+    steering, penalties: what changes its logits before a token is chosen, if anything does.
     """
 
-    __slots__ = ("arrival", "blocks", "computed_tokens", "engine_id", "is_paused", "spec", "tokens")
+    __slots__ = (
+        "arrival",
+        "blocks",
+        "computed_tokens",
+        "entries",
+        "first_computed",
+        "index",
+        "is_late",
+        "is_paused",
+        "is_private",
+        "penalties",
+        "request",
+        "root",
+        "spec",
+        "steering",
+        "tokens",
+    )
 
-    def __init__(self, engine_id: EngineId, spec: GenerationSpec, arrival: int) -> None:
-        self.engine_id = engine_id
-        self.spec = spec
+    def __init__(self, request: Request, index: int, arrival: int) -> None:
+        self.request = request
+        self.spec = request.spec
+        self.index = index
         self.arrival = arrival
-        self.tokens = list(spec.prompt)
+        self.root = Root(request.spec.cache_salt)
+        self.tokens = list(request.spec.prompt)
         self.computed_tokens = 0
+        self.first_computed: int | None = None
         self.blocks: list[int] = []
+        self.entries: list[Entry] = []
+        self.steering: Steering | None = None
+        self.penalties: Penalties | None = None
+        self.is_private = False
         self.is_paused = False
+        # Its next token is computed and not yet chosen: a processor or a grammar takes long.
+        self.is_late = False
+
+    @property
+    def engine_id(self) -> EngineId:
+        """Of the request."""
+        return self.request.engine_id
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self not in self.request.sequences
 
     @property
     def output_tokens(self) -> int:
@@ -31,5 +72,33 @@ class Sequence:
 
     @property
     def pending_tokens(self) -> int:
-        """Tokens still without K/V. At least 1: the newest one is computed by the next step."""
+        """Tokens still without K/V. At least 1, unless the next one is late: the newest is computed next."""
         return len(self.tokens) - self.computed_tokens
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a step may compute it: not held back, nothing of it under way, its prompt not a sibling's."""
+        return not self.is_paused and not self.is_late and (self.index == 0 or self.request.is_prompt_known)
+
+
+class Request:
+    """The choices of one submitted spec. Those that have ended are no longer in ``sequences``.
+
+    is_prompt_known: choice 0 has computed the prompt; the others find its blocks in the cache.
+    prompt_positions: logprobs of the prompt as far as they are computed, None when not asked for.
+    """
+
+    __slots__ = ("engine_id", "is_prompt_known", "prompt_positions", "sequences", "spec")
+
+    def __init__(self, engine_id: EngineId, spec: GenerationSpec, arrival: int) -> None:
+        self.engine_id = engine_id
+        self.spec = spec
+        self.is_prompt_known = False
+        self.sequences = [Sequence(self, index, arrival + index) for index in range(spec.n)]
+        self.prompt_positions: list[Position | None] | None = None
+        if spec.output.prompt_logprobs is not None:
+            self.prompt_positions = [None] * len(spec.prompt)
+
+    def ended(self, sequence: Sequence) -> None:
+        """One choice is over."""
+        self.sequences.remove(sequence)

@@ -6,16 +6,23 @@ import time
 from typing import assert_never
 
 from actors.engines.bridge import StepBridge
+from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.blocks import BlockAllocator
+from actors.engines.torch.choosing import Choice
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.inbox import Abort, Command, CommandInbox, Pause, Resume, Submit
 from actors.engines.torch.loading import LoadedModel
+from actors.engines.torch.outfit import Outfitter
+from actors.engines.torch.prefix_cache import PrefixCache
 from actors.engines.torch.scheduler import Chunk, Limits, Scheduler
-from actors.engines.torch.sequence import Sequence
-from actors.engines.torch.stopping import ending_of
-from protocols.steps import Delta, EngineStep, FinishReason
+from actors.engines.torch.sequence import Request, Sequence
+from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.stopping import Ending, ending_of
+from protocols.spec import GenerationSpec
+from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 
-_NOT_FINITE = "the model gave logits that are not finite"
+# How often to look whether somebody's foreign code has had all the time it gets, when nothing else moves.
+_LOOK_AT_LATE_S = 1.0
 
 
 class StepLoop:
@@ -33,64 +40,128 @@ class StepLoop:
         self._inbox = inbox
         self._bridge = bridge
         self._runner = loaded.runner
-        self._info = loaded.info
-        self._blocks = BlockAllocator(loaded.plan.pool_blocks)
-        self._scheduler = Scheduler(limits, self._blocks, self._runner.scrub)
+        self._chooser = loaded.runner.chooser
+        cache = PrefixCache(loaded.plan.block_tokens)
+        self._pool = BlockPool(BlockAllocator(loaded.plan.pool_blocks), cache, self._runner.scrub)
+        self._scheduler = Scheduler(limits, self._pool)
+        self._outfitter = Outfitter(loaded.device, config.processors, inbox.wake)
 
     def run(self) -> None:
         """Step until stopped. Sleeps whenever nothing can move before the next command."""
         can_move = False
-        while not self._inbox.is_stopping:
-            commands = self._inbox.take(is_waiting=not can_move)
-            started_s = time.monotonic()
-            deltas = [delta for command in commands for delta in self._apply(command)]
-            chunks = self._scheduler.plan()
-            deltas += self._compute(chunks)
-            can_move = bool(chunks)
-            if chunks or deltas:
-                step = EngineStep(deltas, started_s, time.monotonic(), len(chunks), self._blocks.used_blocks)
-                self._bridge.deliver(step)
+        try:
+            while not self._inbox.is_stopping:
+                patience_s = _LOOK_AT_LATE_S if self._chooser.has_late else None
+                commands = self._inbox.take(is_waiting=not can_move, timeout_s=patience_s)
+                can_move = self._step(commands)
+        finally:
+            self._outfitter.close()
+
+    def _step(self, commands: list[Command]) -> bool:
+        """One turn. Whether the next one can be made without waiting for anybody."""
+        started_s = time.monotonic()
+        deltas = [delta for command in commands for delta in self._apply(command)]
+        deltas += self._settle(self._chooser.choose_late())
+        chunks = self._scheduler.plan()
+        deltas += self._compute(chunks)
+        events = self._pool.take_events()
+        if chunks or deltas or events:
+            self._bridge.deliver(
+                EngineStep(
+                    deltas,
+                    started_s,
+                    time.monotonic(),
+                    running=len(chunks),
+                    used_blocks=self._pool.used_blocks,
+                    cached_blocks=self._pool.cached_blocks,
+                    kv_events=events,
+                    processors=self._outfitter.take_use(),
+                )
+            )
+        return bool(chunks)
 
     def _apply(self, command: Command) -> list[Delta]:
         """Obey one command; deltas of requests that it ended."""
         match command:
             case Submit(engine_id, spec):
-                self._scheduler.add(engine_id, spec)
+                return self._submit(engine_id, spec)
             case Abort(engine_id):
-                sequence = self._scheduler.find(engine_id)
-                if sequence is not None:
-                    self._scheduler.finish(sequence, is_clean=False)
-                    return [Delta(engine_id, [], finish_reason=FinishReason.CANCELLED, is_last=True)]
+                request = self._scheduler.find(engine_id)
+                if request is not None:
+                    return [self._end(request, finish_reason=FinishReason.CANCELLED)]
             case Pause(engine_id) | Resume(engine_id):
-                sequence = self._scheduler.find(engine_id)
-                if sequence is not None:
+                request = self._scheduler.find(engine_id)
+                for sequence in request.sequences if request is not None else ():
                     sequence.is_paused = isinstance(command, Pause)
             case _:
                 assert_never(command)
         return []
 
+    def _submit(self, engine_id: EngineId, spec: GenerationSpec) -> list[Delta]:
+        request = self._scheduler.add(engine_id, spec)
+        try:
+            for sequence in request.sequences:
+                self._outfitter.fit_out(sequence)
+        except SteeringFailed as exc:
+            return [self._end(request, error=str(exc))]
+        return []
+
+    def _end(
+        self, request: Request, *, finish_reason: FinishReason | None = None, error: str | None = None
+    ) -> Delta:
+        """End all choices of a request that are still open, not by their own stop rules."""
+        index = request.sequences[0].index
+        for sequence in list(request.sequences):
+            self._scheduler.finish(sequence, is_clean=False)
+        return Delta(request.engine_id, [], index, finish_reason=finish_reason, is_last=True, error=error)
+
     def _compute(self, chunks: list[Chunk]) -> list[Delta]:
-        """Run one forward pass and let every sampled token take effect."""
+        """Run one forward pass and let every chosen token take effect."""
         if not chunks:
             return []
-        outcome = list(self._runner.run(chunks))
+        choices = self._runner.run(chunks)
         for chunk in chunks:
             chunk.sequence.computed_tokens = chunk.end
-        return [self._accept(sequence, token) for sequence, token in outcome]
+        return self._settle(choices)
 
-    def _accept(self, sequence: Sequence, token: int | None) -> Delta:
+    def _settle(self, choices: list[Choice]) -> list[Delta]:
+        """Choices of a sequence that a sibling's failure has ended meanwhile are nobody's."""
+        return [self._accept(choice) for choice in choices if not choice.sequence.is_ended]
+
+    def _accept(self, choice: Choice) -> Delta:
+        sequence, token = choice.sequence, choice.token
+        request = sequence.request
         if token is None:
-            self._scheduler.finish(sequence, is_clean=False)
-            return Delta(sequence.engine_id, [], is_last=True, error=_NOT_FINITE)
-        sequence.tokens.append(token)
-        ending = ending_of(sequence)
-        if ending is None:
-            return Delta(sequence.engine_id, [token])
-        self._scheduler.finish(sequence, is_clean=True)
+            return self._end(request, error=choice.error)
+        self._scheduler.chosen(sequence)
+        try:
+            ending = self._append(sequence, token)
+        except SteeringFailed as exc:
+            return self._end(request, error=str(exc))
+        is_first = sequence.output_tokens == 1 and sequence.index == 0
+        if ending is not None:
+            self._scheduler.finish(sequence, is_clean=True)
         return Delta(
-            sequence.engine_id,
+            request.engine_id,
             [token],
-            finish_reason=ending.finish_reason,
-            is_last=True,
-            stop_reason=ending.stop_reason,
+            sequence.index,
+            finish_reason=ending.finish_reason if ending else None,
+            is_last=not request.sequences,
+            stop_reason=ending.stop_reason if ending else None,
+            cached_tokens=(sequence.first_computed or 0) if is_first else 0,
+            positions=[choice.position] if choice.position is not None else None,
+            prompt_positions=request.prompt_positions if is_first else None,
         )
+
+    def _append(self, sequence: Sequence, token: int) -> Ending | None:
+        """The token is part of the sequence now. Why it ends with it, if it does. Raises SteeringFailed."""
+        sequence.tokens.append(token)
+        if sequence.penalties is not None:
+            sequence.penalties.note(token)
+        is_complete = sequence.steering is not None and sequence.steering.accept(token)
+        ending = ending_of(sequence)
+        if ending is None and is_complete:
+            ending = Ending(FinishReason.STOP)
+        if ending is None and sequence.steering is not None:
+            sequence.steering.prefetch()
+        return ending

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.torch.sampler import Sampler
-from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.sequence import Request, Sequence
 from protocols.spec import GenerationSpec, Sampling, StopRules
 from protocols.steps import EngineId
 
@@ -22,7 +22,7 @@ def sequence(position: int = 3, *, stop: StopRules | None = None, **sampling: An
     spec = GenerationSpec(
         prompt=(0,) * position, stop=stop or StopRules(max_tokens=9), sampling=Sampling(**sampling)
     )
-    return Sequence(EngineId(1), spec, 0)
+    return Request(EngineId(1), spec, 0).sequences[0]
 
 
 def random_logits(rows: int, width: int, seed: int = 0) -> torch.Tensor:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.blocks import BlockAllocator
+from actors.engines.torch.prefix_cache import PrefixCache
 from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, Limits, Scheduler
 from actors.engines.torch.sequence import Sequence
 from protocols.spec import GenerationSpec, StopRules
@@ -26,17 +28,15 @@ class Bench:
 
     def __init__(self, *, slots: int = 4, step: int = 12, blocks: int = 16, is_chunked: bool = True) -> None:
         self.limits = Limits(slots, step, BLOCK, is_chunked)
-        self.blocks = BlockAllocator(blocks)
         self.scrubbed: list[int] = []
-        self.scheduler = Scheduler(self.limits, self.blocks, self.scrubbed.extend)
+        self.pool = BlockPool(BlockAllocator(blocks), PrefixCache(BLOCK), self.scrubbed.extend)
+        self.scheduler = Scheduler(self.limits, self.pool)
         self.live: dict[int, Sequence] = {}
         self.ended: list[int] = []
 
     def add(self, prompt_tokens: int, max_tokens: int) -> Sequence:
         engine_id = EngineId(len(self.live) + len(self.ended))
-        self.scheduler.add(engine_id, spec(prompt_tokens, max_tokens))
-        sequence = self.scheduler.find(engine_id)
-        assert sequence is not None
+        (sequence,) = self.scheduler.add(engine_id, spec(prompt_tokens, max_tokens)).sequences
         self.live[engine_id] = sequence
         return sequence
 
@@ -48,6 +48,7 @@ class Bench:
         for chunk in chunks:
             sequence = chunk.sequence
             if chunk.end == len(sequence.tokens):
+                self.scheduler.chosen(sequence)
                 sequence.tokens.append(0)
                 if sequence.output_tokens == sequence.spec.stop.max_tokens:
                     self.end(sequence, is_clean=True)
@@ -66,7 +67,7 @@ class Bench:
         extra = 0 if self.limits.is_chunked_prefill else decodes
         assert sum(chunk.rows for chunk in chunks) <= self.limits.step_tokens + extra
         owned = [block for sequence in self.live.values() for block in sequence.blocks]
-        assert len(set(owned)) == len(owned) == self.blocks.used_blocks
+        assert len(set(owned)) == len(owned) == self.pool.used_blocks
         for chunk in chunks:
             assert not chunk.sequence.is_paused
             assert chunk.rows >= 1
@@ -109,7 +110,7 @@ def test_everybody_ends(load: Load) -> None:
             break
         assert bench.step(), "a step with live sequences computes something"
     assert len(bench.ended) == len(load.requests)
-    assert bench.blocks.used_blocks == 0
+    assert bench.pool.used_blocks == 0
 
 
 @given(load=loads, seed=st.randoms(use_true_random=False))
@@ -131,7 +132,7 @@ def test_pauses_and_aborts_at_any_time(load: Load, seed: object) -> None:
         sequence.is_paused = False
     while bench.live:
         assert bench.step()
-    assert bench.blocks.used_blocks == 0
+    assert bench.pool.used_blocks == 0
 
 
 @given(load=loads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.sequence import Request, Sequence
 from actors.engines.torch.stopping import Ending, ending_of, forbidden_ids
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import EngineId, FinishReason
@@ -13,7 +13,7 @@ RULES = StopRules(max_tokens=3, min_tokens=2, eos_token_ids=frozenset({2}), stop
 
 
 def sequence(*output: int, rules: StopRules = RULES) -> Sequence:
-    made = Sequence(EngineId(1), GenerationSpec(prompt=(2, 7), stop=rules), 0)
+    made = Request(EngineId(1), GenerationSpec(prompt=(2, 7), stop=rules), 0).sequences[0]
     made.tokens += output
     return made
 

@@ -1,0 +1,1 @@
+"""Guided decoding: constraints compiled by llguidance, and their state in a running sequence."""

@@ -1,0 +1,56 @@
+"""What a sequence gets at its start beside tokens: its penalties, its processors, its grammar's state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import torch
+
+from actors.engines.torch.penalties import Penalties
+from actors.engines.torch.processors import Factory, Processor, processors_of
+from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.steering import Lanes, Steering
+from protocols.steps import ProcessorUse
+
+
+class Outfitter:
+    """Only the engine's thread calls it. ``on_late_done`` is called in other threads."""
+
+    def __init__(
+        self, device: torch.device, factories: Mapping[str, Factory], on_late_done: Callable[[], None]
+    ) -> None:
+        self._device = device
+        self._factories = factories
+        self._lanes = Lanes.open(on_late_done)
+        self._in_use: list[tuple[Sequence, list[Processor]]] = []
+
+    def fit_out(self, sequence: Sequence) -> None:
+        """Give a new sequence what its spec asks for. Raises SteeringFailed."""
+        spec = sequence.spec
+        if Penalties.needed(spec.sampling):
+            sequence.penalties = Penalties(spec.sampling, spec.prompt, self._device)
+        if spec.processors or spec.guided is not None:
+            processors = processors_of(spec.processors, self._factories)
+            grammar = spec.guided.grammar.new_state() if spec.guided is not None else None
+            sequence.steering = Steering(self._lanes, processors, grammar)
+            sequence.steering.prefetch()
+            if processors:
+                self._in_use.append((sequence, processors))
+
+    def take_use(self) -> tuple[ProcessorUse, ...]:
+        """What the logits processors of each name cost since the last call."""
+        if not self._in_use:
+            return ()
+        totals: defaultdict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        for _, processors in self._in_use:
+            for processor in processors:
+                tokens, seconds = processor.take_use()
+                before = totals[processor.name]
+                totals[processor.name] = (before[0] + tokens, before[1] + seconds)
+        self._in_use = [(sequence, own) for sequence, own in self._in_use if not sequence.is_ended]
+        return tuple(ProcessorUse(name, *total) for name, total in totals.items() if total[0])
+
+    def close(self) -> None:
+        """No more steps."""
+        self._lanes.close()
