@@ -47,23 +47,20 @@ class TorchEngine:
         self._inbox = CommandInbox()
         self._bridge = StepBridge()
         self._thread: threading.Thread | None = None
+        self.capabilities = EngineCapabilities(
+            can_pause=True,
+            sampling=frozenset(Sampling.__struct_fields__),
+            max_n=min(MOST_CHOICES, config.max_num_seqs),
+            max_logprobs=MOST_LOGPROBS,
+            has_prompt_logprobs=True,
+            guided=frozenset(GuidedKind),
+            processors=frozenset(config.processors),
+        )
         self._preparer = TorchPreparer(config)
 
     @property
     def name(self) -> str:
         return "torch"
-
-    @property
-    def capabilities(self) -> EngineCapabilities:
-        return EngineCapabilities(
-            can_pause=True,
-            sampling=frozenset(Sampling.__struct_fields__),
-            max_n=min(MOST_CHOICES, self._config.max_num_seqs),
-            max_logprobs=MOST_LOGPROBS,
-            has_prompt_logprobs=True,
-            guided=frozenset(GuidedKind),
-            processors=frozenset(self._config.processors),
-        )
 
     @property
     def preparer(self) -> SpecPreparer:
