@@ -87,9 +87,7 @@ class Graph:
         self._settings, self._around, self._info, self._lanes = settings, around, info, lanes
         self.ledger = ledger
         self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
-        self.executor = Executor(
-            executor_ends, engine, limits, ledger, telemetry, clock, around.kv_listener
-        )
+        self.executor = Executor(executor_ends, engine, limits, ledger, telemetry, clock, around.kv_listener)
         self.actors = (
             RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
             SpecResolver(resolver_ends, ledger, rules, engine.preparer, clock, telemetry),

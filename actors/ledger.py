@@ -147,6 +147,7 @@ class Ledger:
     def _story(self, ticket: Ticket, outcome: Outcome, terminal: Terminal, reached: Phase) -> RequestStory:
         times = ticket.times
         outbox = ticket.outbox
+        reason = terminal.finish_reason.value if terminal.finish_reason else None
         return RequestStory(
             engine_id=ticket.engine_id,
             context_id=ticket.caller.context_id,
@@ -162,7 +163,8 @@ class Ledger:
             completion_tokens=outbox.taken_tokens + outbox.waiting_tokens,
             cached_tokens=ticket.cached_tokens,
             n=ticket.n,
-            finish_reason=terminal.finish_reason.value if terminal.finish_reason else None,
+            finish_reason=reason,
+            finish_reasons=tuple(ticket.finish_reasons.get(index, reason) for index in range(ticket.n)),
             cancel_reason=ticket.cancel_reason,
             error_kind=type(terminal.error).__name__ if terminal.error else None,
             is_probe=ticket.is_probe,

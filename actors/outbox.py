@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from actors.logprob_writer import LogprobWriter
 from actors.wakeup import Wakeup
 from protocols.chunks import GenerateChunk, usage_of
 from protocols.errors import InternalError, ServiceError
-from protocols.steps import Delta, FinishReason
+from protocols.steps import Delta, FinishReason, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Outbox:
         self.is_drained = False
         # Set with the terminal when tokens still wait: called when the last of them was taken.
         self.on_empty: Callable[[], None] | None = None
+        # Set by the resolver for requests that asked for logprobs.
+        self.logprobs: LogprobWriter | None = None
 
     def put(self, delta: Delta, now_s: float) -> None:
         """Streamer: owe these tokens. After the terminal nothing is owed any more."""
@@ -106,7 +109,7 @@ class Outbox:
 
     def _next_chunk(self) -> GenerateChunk:
         first = self._waiting.popleft()
-        token_ids = self._merged(first) if self._waiting else first.token_ids
+        token_ids, positions = self._merged(first) if self._waiting else (first.token_ids, first.positions)
         self.taken_tokens += len(token_ids)
         self.waiting_tokens -= len(token_ids)
         self.waiting_since_s = self._clock() if self._waiting else None
@@ -116,22 +119,30 @@ class Outbox:
             self.is_held = False
             self._on_flow()
         chunk: GenerateChunk = {"token_ids": token_ids, "index": first.index}
+        if self.logprobs is not None:
+            self.logprobs.write(chunk, positions or ())
         terminal = self.terminal
         if terminal is None or self._waiting or terminal.error is not None or terminal.index != first.index:
             return chunk
         self._last_word()
         return self._closed(chunk, terminal)
 
-    def _merged(self, first: Delta) -> list[int]:
-        """As many following deltas of the same choice as fit into one chunk."""
+    def _merged(self, first: Delta) -> tuple[list[int], list[Position] | None]:
+        """As many following deltas of the same choice as fit into one chunk: their ids and positions."""
         token_ids = list(first.token_ids)
+        logprobs = self.logprobs
+        positions = None if logprobs is None else list(first.positions or ())
         while self._waiting:
             delta = self._waiting[0]
             if delta.index != first.index or len(token_ids) + len(delta.token_ids) > self._chunk_tokens:
                 break
+            if logprobs is not None and logprobs.is_told(delta) != logprobs.is_told(first):
+                break
             token_ids += delta.token_ids
+            if positions is not None:
+                positions += delta.positions or ()
             self._waiting.popleft()
-        return token_ids
+        return token_ids, positions
 
     def _last_word(self) -> Terminal:
         if self.terminal is None or self.is_drained:
@@ -145,6 +156,8 @@ class Outbox:
         chunk["finish_reason"] = terminal.finish_reason.value
         if terminal.stop_reason is not None:
             chunk["stop_reason"] = terminal.stop_reason
+        if self.logprobs is not None:
+            self.logprobs.close(chunk)
         chunk["completion_usage"] = usage_of(
             terminal.prompt_tokens, self.taken_tokens, terminal.cached_tokens
         )

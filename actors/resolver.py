@@ -14,6 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from actors.intake import rejection_reason
 from actors.ledger import Ledger
+from actors.logprob_writer import LogprobWriter
 from actors.mailbox import receive_all, send
 from actors.outbox import Terminal
 from actors.resolving import SpecRules
@@ -129,6 +130,8 @@ class SpecResolver:
     def _resolved(self, ticket: Ticket, spec: GenerationSpec) -> Resolved:
         ticket.n = spec.n
         ticket.is_movable = spec.is_movable
+        if spec.output.logprobs is not None or spec.output.prompt_logprobs is not None:
+            ticket.outbox.logprobs = LogprobWriter()
         ticket.times.resolved_s = self._clock()
         ticket.advance(Phase.WAITING)
         return Resolved(ticket.engine_id, spec)

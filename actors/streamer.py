@@ -38,15 +38,15 @@ class ChunkStreamer:
             ticket = self._ledger.find(delta.engine_id)
             if ticket is None:
                 continue
-            if delta.cached_tokens:
-                ticket.cached_tokens = delta.cached_tokens
+            if ticket.times.first_token_s is None:
+                _begin(ticket, delta, step.ended_s)
             if delta.token_ids:
-                if ticket.times.first_token_s is None:
-                    ticket.times.first_token_s = step.ended_s
                 ticket.outbox.put(delta, step.ended_s)
                 tokens += len(delta.token_ids)
             if delta.is_last:
                 self._end(ticket, delta)
+            elif delta.finish_reason is not None:
+                ticket.finish_reasons[delta.index] = delta.finish_reason.value
         self._telemetry.step_done(step, tokens)
 
     def _end(self, ticket: Ticket, delta: Delta) -> None:
@@ -70,3 +70,13 @@ class ChunkStreamer:
 
     def _fail(self, ticket: Ticket, text: str) -> None:
         self._ledger.end(ticket, Outcome.FAILED, Terminal(error=GenerationFailed(text)))
+
+
+def _begin(ticket: Ticket, delta: Delta, now_s: float) -> None:
+    """What comes before the first token or with it: the time, and what was found about the prompt."""
+    if delta.token_ids:
+        ticket.times.first_token_s = now_s
+    if delta.cached_tokens:
+        ticket.cached_tokens = delta.cached_tokens
+    if delta.prompt_positions is not None and ticket.outbox.logprobs is not None:
+        ticket.outbox.logprobs.prompt_positions = delta.prompt_positions

@@ -63,6 +63,8 @@ class Ticket:
     is_flow_posted: bool = False
     # streamer
     cached_tokens: int = 0
+    # of the choices that ended before the request did
+    finish_reasons: dict[int, str] = field(default_factory=dict[int, str])
     # monitor; first writer wins, read by all
     cancel_reason: CancelReason | None = None
     # ledger

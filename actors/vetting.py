@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.logprob_vetting import LogprobVetting
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, FinishReason
 
@@ -9,7 +10,7 @@ from protocols.steps import Delta, FinishReason
 class Transcript:
     """What the engine has said of one request so far, per choice; knows what it cannot say next."""
 
-    __slots__ = ("_ended", "_max_tokens", "_n", "_tokens", "_vocab_size")
+    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_n", "_tokens", "_vocab_size")
 
     def __init__(self, spec: GenerationSpec, vocab_size: int) -> None:
         self._n = spec.n
@@ -17,6 +18,7 @@ class Transcript:
         self._vocab_size = vocab_size
         self._tokens = [0] * spec.n
         self._ended: set[int] = set()
+        self._logprobs = LogprobVetting.needed(spec, vocab_size)
 
     def flaw_of(self, delta: Delta) -> str | None:
         """Note one delta; why it cannot be true, in words without content, or None when it can."""
@@ -35,6 +37,8 @@ class Transcript:
             if index in self._ended:
                 return "the engine went on with a choice that had ended"
             self._tokens[index] = tokens
+        if self._logprobs is not None and (flaw := self._logprobs.flaw_of(delta)) is not None:
+            return flaw
         if delta.finish_reason is None and delta.error is None and not delta.is_last:
             return None
         return self._flaw_of_end(delta)

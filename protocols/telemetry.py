@@ -73,6 +73,8 @@ class RequestStory(Struct, frozen=True, kw_only=True):
 
     Times are monotonic seconds; None where the request did not get that far. A hop begins where
     the one before it ended: arrived, admitted, resolved, submitted, first_token, ended.
+    finish_reason: the one that went out. finish_reasons: by choice; a choice that was still open at
+    the request's end has the request's, or None where that is an error.
     """
 
     engine_id: int
@@ -90,6 +92,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     cached_tokens: int
     n: int
     finish_reason: str | None
+    finish_reasons: tuple[str | None, ...]
     cancel_reason: CancelReason | None
     error_kind: str | None
     is_probe: bool

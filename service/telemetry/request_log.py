@@ -87,6 +87,7 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "outcome": story.outcome,
         "phase": story.phase,
         "finish_reason": story.finish_reason,
+        "finish_reasons": _reasons_of(story),
         "cancel_reason": story.cancel_reason,
         "error_kind": story.error_kind,
         "n": story.n,
@@ -101,6 +102,11 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "context_id": shown_id(story.context_id),
         "trace_id": None if trace is None else trace.trace_id,
     }
+
+
+def _reasons_of(story: RequestStory) -> str | None:
+    """By choice, where there are several; a choice that an error ended has none."""
+    return ",".join(reason or "none" for reason in story.finish_reasons) if story.n > 1 else None
 
 
 def _rounded(seconds: float | None) -> float | None:

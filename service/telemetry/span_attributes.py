@@ -91,8 +91,9 @@ class RequestAttributes:
 def _add_end(found: Attributes, story: RequestStory) -> None:
     found["actor.outcome"] = story.outcome.value
     found["actor.phase"] = story.phase.value
-    if story.finish_reason is not None:
-        found["gen_ai.response.finish_reasons"] = (story.finish_reason,)
+    reasons = tuple(reason for reason in story.finish_reasons if reason is not None)
+    if reasons:
+        found["gen_ai.response.finish_reasons"] = reasons
     if story.cancel_reason is not None:
         found["cancelled"] = True
     if story.outcome not in _FINE:

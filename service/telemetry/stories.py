@@ -107,6 +107,7 @@ def story_as_dict(
         "outcome": story.outcome.value,
         "phase": story.phase.value,
         "finish_reason": story.finish_reason,
+        "finish_reasons": list(story.finish_reasons),
         "cancel_reason": None if story.cancel_reason is None else story.cancel_reason.value,
         "error_kind": story.error_kind,
         "n": story.n,

@@ -49,6 +49,7 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
         "trace_headers": None,
         **changes,
     }
+    fields.setdefault("finish_reasons", (fields["finish_reason"],) * fields["n"])
     return RequestStory(**fields)
 
 

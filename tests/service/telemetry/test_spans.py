@@ -93,7 +93,7 @@ def test_attributes_of_a_served_request(open_collector: OpenCollector, new_recor
             **inference,
             "gen_ai.usage.output_tokens": 18,
             "gen_ai.response.time_to_first_chunk": 0.5,
-            "gen_ai.response.finish_reasons": ["length"],
+            "gen_ai.response.finish_reasons": ["length", "length"],
             "actor.itl_mean_ms": 250.0,
             "actor.outcome": "completed",
             "actor.phase": "decode",

@@ -110,6 +110,7 @@ def test_a_story_in_json():
             "outcome": "completed",
             "phase": "decode",
             "finish_reason": "length",
+            "finish_reasons": ["length"],
             "cancel_reason": None,
             "error_kind": None,
             "n": 1,
@@ -151,3 +152,9 @@ def test_a_request_that_never_left_the_waiting_room():
         hop for hop in story_as_dict(tale(Outcome.DEADLINE, Phase.WAITING))["hops"] if "waiting_ms" in hop
     ]
     assert (hop["waiting_ms"], hop["prefill_ms"]) == (2375.0, None)
+
+
+def test_every_choice_has_its_reason_in_the_story():
+    """A client that left in the middle: what had ended before keeps its own reason."""
+    story = tale(Outcome.CANCELLED, n=2, finish_reason="cancelled", finish_reasons=("cancelled", "stop"))
+    assert story_as_dict(story)["finish_reasons"] == ["cancelled", "stop"]
