@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.built_in import built_in_model
 from tests.e2e.stacks import Stack
 from tests.e2e.word_model import write_word_model
 
@@ -25,6 +26,18 @@ def shared_stack(word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """One worker at 10 ms a step, for tests that leave it as it was."""
     options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
     with Stack(tmp_path_factory.mktemp("stack"), options) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def model_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The torch engine on SmolLM2 with everything a request can ask for, for tests that leave it as it was."""
+    built_in_model()
+    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "8"]
+    options += ["--dyn-tool-call-parser", "hermes"]
+    options += ["--logits-processor", "only-a=tests.e2e.processors:Forcing"]
+    options += ["--logits-processor", "broken=tests.e2e.processors:Broken"]
+    with Stack(tmp_path_factory.mktemp("model"), options) as stack:
         yield stack
 
 

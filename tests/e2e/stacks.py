@@ -36,9 +36,11 @@ class Stack:
         discovery: str = "file",
         plane: str = "tcp",
         has_frontend: bool = True,
+        frontend_options: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._options = list(worker_options)
+        self._frontend_options = list(frontend_options)
         self._network = ["--discovery-backend", discovery, "--request-plane", plane]
         folder.mkdir(parents=True, exist_ok=True)
         self._environ = {
@@ -93,6 +95,19 @@ class Stack:
         status, text = self.client.post("/v1/chat/completions", body)
         return status, json.loads(text)
 
+    def complete(self, prompt: str, **options: Any) -> tuple[int, dict[str, Any]]:
+        """A unary completions request; status and decoded body."""
+        body = {"model": self.model(), "prompt": prompt, **options}
+        status, text = self.client.post("/v1/completions", body)
+        return status, json.loads(text)
+
+    def events(self, route: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """All events of a streamed answer; an error event is one of them."""
+        status, text = self.client.post(f"/v1/{route}", {"model": self.model(), "stream": True, **body})
+        assert status == 200, text
+        lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
     def stop(self) -> None:
         """Workers first; whoever does not go is killed by its own pid."""
         for worker in self.workers:
@@ -113,7 +128,7 @@ class Stack:
             "--http-port",
             str(self.http_port),
         ]
-        argv += [*self._network, "--migration-limit", "3"]
+        argv += [*self._network, "--migration-limit", "3", *self._frontend_options]
         return Child("frontend", argv, self._environ, self._folder / "frontend.log")
 
     def _port(self) -> int:

@@ -1,0 +1,45 @@
+"""Two workers behind a router that knows what lies in their caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.built_in import built_in_model
+from tests.e2e.stacks import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(300)]
+
+TOPICS = ("rivers", "mountains", "bridges", "gardens", "harbours", "markets")
+
+
+def ask(stack: Stack, topic: str) -> tuple[int, int]:
+    """Which worker answered, and how much of the prompt it had."""
+    question = f"Write about {topic}. " + f"Think of {topic} in the north and of {topic} in the south. " * 8
+    status, body = stack.chat(
+        question, temperature=0, max_tokens=2, nvext={"extra_fields": ["worker_id"]}
+    )
+    assert status == 200, body
+    worker: Any = body["nvext"]["worker_id"]
+    details: dict[str, int] = body["usage"].get("prompt_tokens_details") or {}
+    return worker["decode_worker_id"], details.get("cached_tokens") or 0
+
+
+def test_an_equal_prompt_goes_to_the_worker_that_has_it(tmp_path: Path) -> None:
+    """The router hears of every stored block: each second prompt finds its worker, and its blocks there."""
+    built_in_model()
+    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "4"]
+    with Stack(
+        tmp_path / "kv",
+        [*options, "--publish-kv-events"],
+        workers=2,
+        frontend_options=["--router-mode", "kv"],
+    ) as stack:
+        first = {topic: ask(stack, topic) for topic in TOPICS}
+        second = {topic: ask(stack, topic) for topic in TOPICS}
+    assert len({worker for worker, _ in first.values()}) == 2, "new prompts are spread"
+    for topic in TOPICS:
+        assert second[topic][0] == first[topic][0], topic
+        assert second[topic][1] > 100, topic
