@@ -4,17 +4,20 @@
 2. penalties  3. logits processors  4. the grammar's mask  5. stop ids before min_tokens
 6. greedy, or a draw
 
-Processors and grammars run beside the engine's thread (`steering`). A row whose are not back in time is
-late: the step goes on without it, and its token is chosen in a later step from the logits it has.
+Processors and grammars run beside the engine's thread (`steering`). A row that is not back after a turn
+is late: the step goes on without it, and its token is chosen in a later step from the logits it has.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from actors.engines.torch.lanes import TURN_S
 from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.sampler import Sampler
 from actors.engines.torch.sequence import Sequence
@@ -36,10 +39,19 @@ class Choice(NamedTuple):
 
 
 class _Late(NamedTuple):
-    """A sequence whose row is still being changed, and the row as the model gave it if somebody wants that."""
+    """A sequence whose row is still being changed. raw: the row as the model gave it, if that is wanted."""
 
     sequence: Sequence
+    steering: Steering
     raw: Tensor | None
+
+
+class _Begun(NamedTuple):
+    """A row ``[vocabulary]`` of the step's logits that is being changed; late: in case it will be."""
+
+    row: int
+    view: Tensor
+    late: _Late
 
 
 class Chooser:
@@ -51,24 +63,27 @@ class Chooser:
 
     @property
     def has_late(self) -> bool:
-        """Whether somebody's token is still to be chosen from logits of an earlier step."""
+        """Whether something is still running for a token of an earlier step."""
         return bool(self._late)
 
+    @torch.inference_mode()
     def choose(self, logits: Tensor, sequences: list[Sequence]) -> list[Choice]:
         """The next token of each row of ``[rows, vocabulary]`` that is not late. Changes logits."""
         raw = _raw_rows(logits, sequences)
         for row, sequence in enumerate(sequences):
             if sequence.penalties is not None:
                 sequence.penalties.apply(logits[row])
-        failed, absent = self._steer(logits, sequences, raw)
+        absent = self._steer(logits, sequences, raw)
         if not absent:
             return self._sample(logits, sequences, raw)
+        failed = [choice for choice in absent.values() if choice is not None]
         here = [row for row in range(len(sequences)) if row not in absent]
         if not here:
             return failed
         raws = [raw[row] for row in here]
         return failed + self._sample(logits[here], [sequences[row] for row in here], raws)
 
+    @torch.inference_mode()
     def choose_late(self) -> list[Choice]:
         """The tokens of those that were late and are ready now."""
         choices: list[Choice] = []
@@ -76,17 +91,11 @@ class Chooser:
         ready: list[_Late] = []
         waiting, self._late = self._late, []
         for late in waiting:
-            if late.sequence.is_ended:
-                continue
-            try:
-                row = _finished(late.sequence)
-            except SteeringFailed as exc:
-                choices.append(Choice(late.sequence, None, error=str(exc)))
-                continue
-            if row is None:
-                self._late.append(late)
-            else:
-                rows.append(row)
+            found = self._look_at(late)
+            if isinstance(found, Choice):
+                choices.append(found)
+            elif found is not None:
+                rows.append(found)
                 ready.append(late)
         if ready:
             choices += self._sample(
@@ -96,43 +105,57 @@ class Chooser:
             choice.sequence.is_late = False
         return choices
 
+    def _look_at(self, late: _Late) -> Tensor | Choice | None:
+        """Its row when it is ready, or its failure. What is neither stays late.
+
+        That holds for ended requests, too: what runs for nobody must not run for ever.
+        """
+        sequence, steering = late.sequence, late.steering
+        if steering.is_hopeless:
+            return Choice(sequence, None, error=steering.give_up())
+        if steering.is_running:
+            self._late.append(late)
+            return None
+        try:
+            return None if sequence.is_ended else steering.finish()
+        except SteeringFailed as exc:
+            return Choice(sequence, None, error=str(exc))
+
     def _steer(
         self, logits: Tensor, sequences: list[Sequence], raw: list[Tensor | None]
-    ) -> tuple[list[Choice], set[int]]:
-        """Let processors and grammars change their rows. Who failed, and which rows cannot be sampled now."""
-        steered = [(row, s, s.steering) for row, s in enumerate(sequences) if s.steering is not None]
-        failed: list[Choice] = []
-        absent: set[int] = set()
-        begun: list[tuple[int, Sequence, Steering]] = []
-
-        def fail(row: int, sequence: Sequence, text: str) -> None:
-            failed.append(Choice(sequence, None, error=text))
-            absent.add(row)
-
-        for row, sequence, steering in steered:
-            if not bool(torch.isfinite(logits[row].max())):
-                fail(row, sequence, _NOT_FINITE)
-                continue
+    ) -> dict[int, Choice | None]:
+        """Let processors and grammars change their rows. Which cannot be sampled now; None: late."""
+        absent: dict[int, Choice | None] = {}
+        begun: list[_Begun] = []
+        for row, sequence in enumerate(sequences):
+            if sequence.steering is not None:
+                one = _Begun(row, logits[row], _Late(sequence, sequence.steering, raw[row]))
+                sequence.steering.begin(one.view, sequence.tokens)
+                begun.append(one)
+        until_s = time.monotonic() + TURN_S
+        # Jobs are done in order: once the last is back, the others are.
+        for one in reversed(begun):
+            one.late.steering.wait(until_s)
+        for one in begun:
             try:
-                steering.begin(logits[row], sequence.tokens)
-                begun.append((row, sequence, steering))
+                if not self._take_back(one):
+                    absent[one.row] = None
             except SteeringFailed as exc:
-                fail(row, sequence, str(exc))
-        for _, _, steering in begun:
-            steering.wait()
-        for row, sequence, _ in begun:
-            try:
-                changed = _finished(sequence)
-            except SteeringFailed as exc:
-                fail(row, sequence, str(exc))
-                continue
-            if changed is None:
-                sequence.is_late = True
-                self._late.append(_Late(sequence, raw[row]))
-                absent.add(row)
-            else:
-                logits[row] = changed
-        return failed, absent
+                absent[one.row] = _failed(one, exc)
+        return absent
+
+    def _take_back(self, one: _Begun) -> bool:
+        """Put the changed row into its place. False when it is late. Raises SteeringFailed."""
+        steering = one.late.steering
+        if steering.is_running:
+            steering.keep()
+            one.late.sequence.is_late = True
+            self._late.append(one.late)
+            return False
+        changed = steering.finish()
+        if changed is not one.view:
+            one.view.copy_(changed)
+        return True
 
     def _sample(self, logits: Tensor, sequences: list[Sequence], raw: list[Tensor | None]) -> list[Choice]:
         tokens = self._sampler.choose(logits, sequences)
@@ -143,12 +166,10 @@ class Chooser:
         ]
 
 
-def _finished(sequence: Sequence) -> Tensor | None:
-    """The changed row, or None while it is late. Raises SteeringFailed."""
-    steering = sequence.steering
-    if steering is None or not steering.is_done:
-        return None
-    return steering.finish()
+def _failed(one: _Begun, exc: SteeringFailed) -> Choice:
+    """Whatever a processor did with a row that was broken before, it is not to blame for that."""
+    is_fine = math.isfinite(float(one.view.max()))
+    return Choice(one.late.sequence, None, error=str(exc) if is_fine else _NOT_FINITE)
 
 
 def _reason(sequence: Sequence) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from actors.engines.torch.lanes import Lanes
 from actors.engines.torch.penalties import Penalties
 from actors.engines.torch.processors import Factory, Processor, processors_of
 from actors.engines.torch.sequence import Sequence
-from actors.engines.torch.steering import Lanes, Steering
+from actors.engines.torch.steering import Steering
 from protocols.steps import ProcessorUse
 
 
@@ -34,7 +35,7 @@ class Outfitter:
             processors = processors_of(spec.processors, self._factories)
             grammar = spec.guided.grammar.new_state() if spec.guided is not None else None
             sequence.steering = Steering(self._lanes, processors, grammar)
-            sequence.steering.prefetch()
+            sequence.steering.prepare()
             if processors:
                 self._in_use.append((sequence, processors))
 

@@ -6,13 +6,16 @@ row in place, returns nothing. An instance belongs to one choice of one request 
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from actors.engines.torch.side_job import Interrupted
 from actors.engines.torch.steering_failed import SteeringFailed
 from protocols.spec import ProcessorEntry
 
@@ -25,45 +28,69 @@ class LogitsProcessor(Protocol):
         ...
 
 
+T = TypeVar("T")
+
 Factory = Callable[..., LogitsProcessor]
 """Makes an instance from keyword arguments. Raises for options it does not accept."""
 
 
 class Processor:
-    """One instance at work, and its price. Made and called on a side lane."""
+    """One instance at work, and its price. Made and called on a side lane, by one thread at a time."""
 
     def __init__(self, entry: ProcessorEntry, factory: Factory) -> None:
         self.name = entry.name
         self._entry = entry
         self._factory = factory
         self._instance: LogitsProcessor | None = None
-        # Not yet reported: calls, and seconds they took.
-        self._calls = 0
-        self._seconds = 0.0
+        # Calls and the seconds they took: replaced as a whole, so that any thread may read it.
+        self._spent = (0, 0.0)
+        self._told = (0, 0.0)
+
+    def make(self) -> None:
+        """Make the instance, if there is none yet. Raises SteeringFailed."""
+        if self._instance is None:
+            # A copy: whatever an instance does with its options, the next one gets what the caller wrote.
+            options = copy.deepcopy(self._entry.options)
+            self._instance = self._guarded(lambda: self._factory(**options))
 
     def change(self, row: Tensor, tokens: list[int]) -> None:
         """Change the row ``[vocabulary]`` in place. Raises SteeringFailed, which names the processor."""
+        self.make()
+        instance = self._instance
+        assert instance is not None
+        shape, device, seen = row.shape, row.device, len(tokens)
         started_s = time.perf_counter()
         try:
-            if self._instance is None:
-                self._instance = self._factory(**self._entry.options)
-            answer: object = self._instance(tokens, row)
-        except Exception as exc:
-            raise SteeringFailed(f"{self._title} failed ({type(exc).__name__})") from exc
+            answer: object = self._guarded(lambda: instance(tokens, row))
         finally:
-            self._calls += 1
-            self._seconds += time.perf_counter() - started_s
+            calls, seconds = self._spent
+            self._spent = calls + 1, seconds + time.perf_counter() - started_s
         if answer is not None:
             raise SteeringFailed(f"{self._title} returned a value; it must change the row in place")
-        if not bool(torch.all(row < float("inf"))):
-            # NaN compares as false, too.
+        if len(tokens) != seen:
+            raise SteeringFailed(f"{self._title} changed the token ids")
+        if row.shape != shape or row.device != device or row.dtype != torch.float32 or not _has_memory(row):
+            raise SteeringFailed(f"{self._title} made another tensor of the row")
+        largest = float(row.max())
+        if math.isnan(largest) or largest == math.inf:
             raise SteeringFailed(f"{self._title} wrote NaN or +inf")
+        if largest == -math.inf:
+            raise SteeringFailed(f"{self._title} forbade every token")
 
     def take_use(self) -> tuple[int, float]:
-        """Calls and seconds since the last time."""
-        use = self._calls, self._seconds
-        self._calls, self._seconds = 0, 0.0
-        return use
+        """Calls and seconds since the last time. The engine's thread."""
+        spent, told = self._spent, self._told
+        self._told = spent
+        return spent[0] - told[0], spent[1] - told[1]
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Interrupted:
+            raise
+        except BaseException as exc:
+            # SystemExit, too: it is the operator's code that wanted to end, and not the worker.
+            raise SteeringFailed(f"{self._title} failed ({type(exc).__name__})") from exc
 
     @property
     def _title(self) -> str:
@@ -74,3 +101,7 @@ def processors_of(entries: tuple[ProcessorEntry, ...], factories: Mapping[str, F
     """Fresh ones for one choice, in the order of the entries."""
     return [Processor(entry, factories[entry.name]) for entry in entries]
 
+
+def _has_memory(row: Tensor) -> bool:
+    """Whether the tensor still owns all that it shows; reading beyond would be a crash."""
+    return row.is_contiguous() and row.untyped_storage().nbytes() >= row.numel() * row.element_size()

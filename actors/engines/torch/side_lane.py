@@ -1,36 +1,29 @@
-"""Foreign work beside the engine's thread: grammars and logits processors, which nobody can interrupt.
+"""Foreign work beside the engine's thread: grammars and logits processors, which nobody can hurry.
 
-Jobs run in order on one thread, and the engine's thread waits for them. A job that takes longer than
-its turn loses the company, not the lane: the thread stays with it, another one goes on with the rest,
-and the engine's thread no longer waits for it. So what one request brings along can delay the others
-by one turn, once.
+Jobs run in order on one thread, and the engine's thread waits for them, a turn a step at most. A job
+that takes longer than a turn loses the company, not the lane: its thread stays with it, another one goes
+on with the rest, and the engine's thread no longer waits for it. Jobs that are known to be slow get a
+thread of their own at once. So what one request brings along delays the others by one turn, once.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
+from actors.engines.torch.side_job import Job
 
-class Job:
-    """One piece of work. is_late: nobody waits for it any more. error: what it raised."""
-
-    __slots__ = ("error", "is_done", "is_late", "run", "started_s")
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self.run = run
-        self.started_s: float | None = None
-        self.is_done = False
-        self.is_late = False
-        self.error: BaseException | None = None
+# Threads that are alone with somebody's code. From here on, whoever's like is among them waits for one
+# to come back; others go on.
+MOST_ALONE = 64
 
 
 class SideLane:
-    """Jobs in order; threads are daemons and start when there is something to do.
+    """Threads are daemons and start when there is something to do.
 
-    turn_s: how long a job may hold up the others. on_late_done: called, in the job's thread, when a
+    turn_s: how long a job may keep the lane, in seconds. on_late_done: called, in any thread, when a
     job that nobody waited for is done.
     """
 
@@ -38,95 +31,151 @@ class SideLane:
         self._name = name
         self._turn_s = turn_s
         self._on_late_done = on_late_done
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._has_work = threading.Condition(self._lock)
+        self._has_done = threading.Condition(self._lock)
         self._waiting: deque[Job] = deque()
+        self._slow: deque[Job] = deque()
         # Of the thread that serves the lane; another one than its own tells a thread to leave.
         self._server: object = None
         self._current: Job | None = None
-        self._late = 0
+        self._awaited: Job | None = None
+        # Jobs that are alone with a thread, by name.
+        self._alone: Counter[str] = Counter()
+        self._threads_alone = 0
 
     @property
-    def late_jobs(self) -> int:
-        """Threads that are still with a job nobody waits for."""
-        return self._late
+    def threads_alone(self) -> int:
+        """Threads that are with a job nobody waits for."""
+        return self._threads_alone
 
-    def submit(self, run: Callable[[], None], *, is_slow: bool = False) -> Job:
-        """Engine's thread: do this soon. Known to be slow: at once, on a thread of its own, and late."""
-        job = Job(run)
-        with self._changed:
-            if is_slow:
-                self._leave_alone(job)
-                self._start(self._run_alone, job)
+    def submit(self, run: Callable[[], None], names: tuple[str, ...] = (), *, is_slow: bool = False) -> Job:
+        """Engine's thread: do this when somebody waits for it, or `begin` was called.
+
+        What is known to be slow begins now, on a thread of its own, and is late from the beginning.
+        """
+        job = Job(run, names)
+        with self._lock:
+            if is_slow or (self._threads_alone >= MOST_ALONE and any(self._alone[name] for name in names)):
+                job.is_late = True
+                # Whoever leaves while all threads are stuck must not be kept for ever.
+                self._slow = deque(slow for slow in self._slow if not slow.is_unwanted)
+                self._slow.append(job)
+                self._start_slow()
             else:
                 self._waiting.append(job)
-                if self._server is None:
-                    self._take_over()
-                self._changed.notify_all()
         return job
 
-    def wait(self, jobs: list[Job]) -> None:
-        """Engine's thread: until each is done or late."""
-        with self._changed:
-            while any(not job.is_done and not job.is_late for job in jobs):
-                self._changed.wait(self._turn_left_s())
-                if self._current is not None and self._turn_left_s() <= 0:
-                    self._leave_alone(self._current)
-                    self._current = None
-                    self._take_over()
+    def begin(self) -> None:
+        """Engine's thread: do not wait for somebody to wait."""
+        with self._lock:
+            self._wake()
+
+    def wait(self, job: Job, until_s: float) -> None:
+        """Engine's thread: until it is done or late. At ``until_s`` (monotonic) it is late in any case."""
+        with self._lock:
+            # Not with every submit: two threads that want the interpreter at once only hold each other up.
+            self._wake()
+            while not job.is_done and not job.is_late:
+                self._await(job, until_s)
+            self._awaited = None
 
     def close(self) -> None:
         """Engine's thread: the idle thread may go. What is stuck goes with the process."""
-        with self._changed:
+        with self._lock:
             self._server = None
             self._waiting.clear()
-            self._changed.notify_all()
+            self._slow.clear()
+            self._has_work.notify_all()
 
-    def _turn_left_s(self) -> float:
-        if self._current is None or self._current.started_s is None:
-            return self._turn_s
-        return self._current.started_s + self._turn_s - time.monotonic()
+    def _wake(self) -> None:
+        if self._waiting and self._server is None:
+            self._take_over()
+        elif self._waiting and self._current is None:
+            self._has_work.notify()
 
-    def _leave_alone(self, job: Job) -> None:
-        job.is_late = True
-        self._late += 1
+    def _await(self, job: Job, until_s: float) -> None:
+        """Sleep once, or find out that somebody's time is up."""
+        now_s = time.monotonic()
+        current = self._current
+        turn_ends_s = until_s
+        if current is not None and current.started_s is not None:
+            turn_ends_s = current.started_s + self._turn_s
+        if current is not None and turn_ends_s <= now_s:
+            self._leave_alone(current)
+        elif until_s <= now_s:
+            job.is_late = True
+        else:
+            self._awaited = job
+            self._has_done.wait(min(turn_ends_s, until_s) - now_s)
+
+    def _leave_alone(self, current: Job) -> None:
+        """Its turn is over: it keeps the thread, another one takes the lane."""
+        current.is_late = True
+        self._count_alone(current)
+        self._current = None
+        self._take_over()
+
+    def _count_alone(self, job: Job) -> None:
+        job.is_alone = True
+        self._alone.update(job.names)
+        self._threads_alone += 1
 
     def _take_over(self) -> None:
         """A new thread serves the lane; the one before leaves when it comes back."""
         self._server = server = object()
-        self._start(self._serve, server)
+        problem = self._start(self._serve, server)
+        if problem is not None:
+            self._server = None
+            while self._waiting:
+                self._set_done(self._waiting.popleft(), problem)
 
-    def _start(self, target: Callable[..., None], argument: object) -> None:
-        threading.Thread(target=target, args=(argument,), name=self._name, daemon=True).start()
+    def _start_slow(self) -> None:
+        while self._slow and self._threads_alone < MOST_ALONE:
+            job = self._slow.popleft()
+            self._count_alone(job)
+            problem = self._start(self._run, job)
+            if problem is not None:
+                self._set_done(job, problem)
+                self._on_late_done()
+
+    def _start(self, target: Callable[..., None], argument: object) -> Exception | None:
+        """A new thread. Why there is none, when the machine has no more."""
+        try:
+            threading.Thread(target=target, args=(argument,), name=self._name, daemon=True).start()
+        except (RuntimeError, MemoryError) as exc:
+            return exc
+        return None
 
     def _serve(self, server: object) -> None:
         """A thread."""
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._waiting and server is self._server:
-                    self._changed.wait()
+                    self._has_work.wait()
                 if server is not self._server:
                     return
                 job = self._current = self._waiting.popleft()
                 job.started_s = time.monotonic()
             self._run(job)
 
-    def _run_alone(self, job: Job) -> None:
-        """A thread."""
-        job.started_s = time.monotonic()
-        self._run(job)
-
     def _run(self, job: Job) -> None:
-        try:
-            job.run()
-        except BaseException as exc:
-            # Whatever foreign code raises belongs to the request that brought it along.
-            job.error = exc
-        with self._changed:
-            job.is_done = True
-            if self._current is job:
-                self._current = None
-            if job.is_late:
-                self._late -= 1
-            self._changed.notify_all()
-        if job.is_late:
+        """A thread."""
+        job.perform()
+        with self._lock:
+            self._set_done(job)
+            if job is self._awaited:
+                self._has_done.notify()
+            self._start_slow()
+            is_late = job.is_late
+        if is_late:
             self._on_late_done()
+
+    def _set_done(self, job: Job, problem: Exception | None = None) -> None:
+        job.error = job.error or problem
+        job.is_done = True
+        if self._current is job:
+            self._current = None
+        if job.is_alone:
+            self._alone.subtract(job.names)
+            self._threads_alone -= 1

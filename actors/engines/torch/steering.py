@@ -1,107 +1,118 @@
 """What changes one sequence's logits beside the sampling options: its logits processors and its grammar.
 
-Both are foreign code, run on side lanes and on a copy of the sequence's own row, so that they can
-neither hold up nor touch a neighbour.
+Both are foreign code. They run on side lanes, processors on a copy of the sequence's own row, so that
+they can neither hold up nor touch a neighbour.
 """
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from actors.engines.torch.grammars.matcher import GrammarState
+from actors.engines.torch.lanes import Lanes, Place
 from actors.engines.torch.processors import Processor
-from actors.engines.torch.side_lane import Job, SideLane
 from actors.engines.torch.steering_failed import SteeringFailed
 
-# How long a job may hold up everybody once; a mask takes 0.1 ms and the first ones up to 10.
-TURN_S = 0.02
 # A request whose processor or grammar does not answer for this long is failed.
 GIVE_UP_S = 10.0
-# Threads that are stuck with somebody's code. At this many, whoever needs another one is failed at once.
-MOST_LATE = 64
+
+_GRAMMAR = "the grammar"
+
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Lanes:
-    """The side lanes of an engine; masks do not wait behind processors."""
-
-    masks: SideLane
-    processors: SideLane
-
-    @classmethod
-    def open(cls, on_late_done: Callable[[], None]) -> Lanes:
-        """Nothing runs until there is something to do."""
-        return cls(
-            masks=SideLane("torch-masks", TURN_S, on_late_done),
-            processors=SideLane("torch-processors", TURN_S, on_late_done),
-        )
-
-    def close(self) -> None:
-        """Their idle threads may go."""
-        self.masks.close()
-        self.processors.close()
-
-
-@dataclass(slots=True, eq=False)
 class Steering:
     """Of one sequence. Only the engine's thread calls it.
 
-    processors: as the spec lists them. grammar: the state of its constraint, None without one.
+    For every token: `begin`, `wait`; then `finish` at once, or `keep` and `finish` in a later step, when
+    nothing is running any more. ``processors``: as the spec lists them. ``grammar``: the state of its
+    constraint, None without one.
     """
 
-    lanes: Lanes
-    processors: list[Processor]
-    grammar: GrammarState | None
-    row: Tensor | None = None
-    is_slow: bool = False
-    _jobs: list[Job] = field(default_factory=list[Job])
-    _since_s: float = 0.0
+    def __init__(self, lanes: Lanes, processors: list[Processor], grammar: GrammarState | None) -> None:
+        self._clock = lanes.clock
+        self._processors = processors
+        self._grammar = grammar
+        names = tuple(processor.name for processor in processors)
+        self._making = Place(lanes.processors, names)
+        self._changing = Place(lanes.processors, names)
+        self._masking = Place(lanes.masks, (_GRAMMAR,))
+        # Held by whoever makes or calls the instances: the first call may come while they are being made.
+        self._instances = threading.Lock()
+        self._row: Tensor | None = None
+        self._own: Tensor | None = None
+        # The processors' own list, so that the sequence's is never in foreign hands.
+        self._tokens: list[int] = []
+        self._begun_s = 0.0
+
+    def prepare(self) -> None:
+        """Before the first step: the instances, which may have to load something, and the first mask."""
+        if self._processors:
+            self._making.submit(self._make, is_apart=True)
+        self.prefetch()
 
     def prefetch(self) -> None:
         """Begin with the next mask while the model computes."""
-        if self.grammar is not None:
-            self._submit(self.lanes.masks, self.grammar.fill_mask)
+        if self._grammar is not None:
+            self._masking.submit(self._grammar.fill_mask)
+            self._masking.begin()
 
     def begin(self, row: Tensor, tokens: list[int]) -> None:
-        """Begin to change a copy of ``row`` ``[vocabulary]``; ``tokens`` are prompt and output so far."""
-        self.row = row.clone()
-        self._since_s = time.monotonic()
-        if self.processors:
-            changed, seen = self.row, list(tokens)
-            self._submit(self.lanes.processors, lambda: self._process(changed, seen))
+        """Begin with a row ``[vocabulary]``; ``tokens`` are prompt and output so far."""
+        self._row = row
+        self._begun_s = self._clock()
+        if self._processors:
+            # The same memory for every token: fresh memory of this size is paid for in page faults.
+            self._own = changed = row.clone() if self._own is None else self._own.copy_(row)
+            self._row = changed
+            self._tokens += tokens[len(self._tokens) :]
+            self._changing.submit(lambda: self._change(changed), is_apart=self._making.is_running)
 
-    def wait(self) -> None:
-        """Until everything that was begun is done, or late."""
-        self.lanes.processors.wait(self._jobs)
-        self.lanes.masks.wait(self._jobs)
+    def wait(self, until_s: float) -> None:
+        """Until what was begun is done, or late; at the latest until then (monotonic seconds)."""
+        self._changing.wait(until_s)
+        self._masking.wait(until_s)
 
     @property
-    def is_done(self) -> bool:
-        """Whether `finish` may be called. Raises SteeringFailed when it took too long altogether."""
-        if all(job.is_done for job in self._jobs):
-            return True
-        self.is_slow = True
-        if time.monotonic() - self._since_s > GIVE_UP_S:
-            raise SteeringFailed(f"{self._culprit()} did not return within {GIVE_UP_S:g} s")
-        return False
+    def is_running(self) -> bool:
+        """Whether something that was begun is not done yet."""
+        return self._changing.is_running or self._masking.is_running
+
+    def keep(self) -> None:
+        """It is late, and the row that `begin` was given will be used for something else."""
+        if not self._processors and self._row is not None:
+            self._row = self._row.clone()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it has been running for so long that nobody should wait any more."""
+        return self.is_running and self._clock() - self._begun_s > GIVE_UP_S
+
+    def give_up(self) -> str:
+        """Interrupt what is running. Why, in words."""
+        culprit = self._title if self._changing.is_running else _GRAMMAR
+        for place in (self._making, self._changing, self._masking):
+            place.leave()
+        return f"{culprit} did not return within {GIVE_UP_S:g} s"
 
     def finish(self) -> Tensor:
-        """The changed row. Raises SteeringFailed when a processor or the grammar failed."""
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            if isinstance(job.error, SteeringFailed):
-                raise job.error
-            if job.error is not None:
-                raise SteeringFailed(f"the grammar failed ({type(job.error).__name__})") from job.error
-        row, self.row = self.row, None
+        """The changed row; nothing is running. With a grammar alone it is the one that `begin` was given.
+
+        Raises SteeringFailed when a processor or the grammar failed.
+        """
+        row, self._row = self._row, None
         assert row is not None
-        if self.grammar is not None:
-            self.grammar.apply_mask(row)
+        for culprit, error in ((self._title, self._changing.take()), (_GRAMMAR, self._masking.take())):
+            if error is not None:
+                raise _failure(culprit, error)
+        grammar = self._grammar
+        if grammar is not None:
+            _obey(lambda: grammar.apply_mask(row))
         return row
 
     def accept(self, token: int) -> bool:
@@ -109,20 +120,38 @@ class Steering:
 
         Raises SteeringFailed when the grammar cannot go on.
         """
-        return self.grammar is not None and self.grammar.accept(token)
+        grammar = self._grammar
+        return grammar is not None and _obey(lambda: grammar.accept(token))
 
-    def _submit(self, lane: SideLane, run: Callable[[], None]) -> None:
-        if lane.late_jobs >= MOST_LATE:
-            raise SteeringFailed(f"{self._culprit()} cannot run: too many others have not returned")
-        self._jobs.append(lane.submit(run, is_slow=self.is_slow))
+    @property
+    def _title(self) -> str:
+        return "logits processor " + ", ".join(repr(processor.name) for processor in self._processors)
 
-    def _process(self, row: Tensor, tokens: list[int]) -> None:
-        """On the side lane."""
-        with torch.inference_mode():
-            for processor in self.processors:
-                processor.change(row, tokens)
+    def _make(self) -> None:
+        """On a side lane."""
+        with self._instances, torch.inference_mode():
+            for processor in self._processors:
+                processor.make()
 
-    def _culprit(self) -> str:
-        if self.processors:
-            return "logits processor " + ", ".join(repr(processor.name) for processor in self.processors)
-        return "the grammar"
+    def _change(self, row: Tensor) -> None:
+        """On a side lane."""
+        # One row is too little for two threads, whose pool would come and go with this one.
+        torch.set_num_threads(1)
+        with self._instances, torch.inference_mode():
+            for processor in self._processors:
+                processor.change(row, self._tokens)
+
+
+def _obey(call: Callable[[], T]) -> T:
+    """The grammar's library must not end the engine, not even by a panic, which is no Exception."""
+    try:
+        return call()
+    except BaseException as exc:
+        raise _failure(_GRAMMAR, exc) from exc
+
+
+def _failure(culprit: str, error: BaseException) -> SteeringFailed:
+    """What a processor raises is named where it was called; what is left names only its type."""
+    if isinstance(error, SteeringFailed):
+        return error
+    return SteeringFailed(f"{culprit} failed ({type(error).__name__})")

@@ -22,7 +22,7 @@ from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 
 # How often to look whether somebody's foreign code has had all the time it gets, when nothing else moves.
-_LOOK_AT_LATE_S = 1.0
+_LOOK_AT_LATE_S = 0.25
 
 
 class StepLoop:
@@ -65,7 +65,8 @@ class StepLoop:
         chunks = self._scheduler.plan()
         deltas += self._compute(chunks)
         events = self._pool.take_events()
-        if chunks or deltas or events:
+        # Late tokens are no hang: whoever watches the engine must hear from it.
+        if chunks or deltas or events or self._chooser.has_late:
             self._bridge.deliver(
                 EngineStep(
                     deltas,
