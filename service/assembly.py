@@ -41,9 +41,15 @@ def build_worker(
         served_model_name=served_name,
         control_token=None if token is None else token.reveal(),
         is_loopback=settings.runtime.system_host in _LOOPBACK,
+        publishes_kv_events=settings.runtime.publishes_kv_events,
     )
     recorder = build_recorder(
-        RecorderSettings(engine=engine.name, framework_version=installed_version(), model=served_name)
+        RecorderSettings(
+            engine=engine.name,
+            framework_version=installed_version(),
+            model=served_name,
+            processors=tuple(engine.capabilities.processors),
+        )
     )
     return ActorEngine(plan, engine, recorder, signals)
 
@@ -120,6 +126,7 @@ def worker_config(settings: Settings, model: ResolvedModel, served_name: str) ->
         "request_plane": runtime.request_plane,
         "response_plane": runtime.response_plane,
         "event_plane": runtime.event_plane,
+        "enable_kv_routing": runtime.publishes_kv_events,
         "custom_jinja_template": None if template is None else str(template),
         "tool_call_parser": requests.tool_call_parser,
         "reasoning_parser": requests.reasoning_parser,

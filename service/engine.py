@@ -21,6 +21,7 @@ from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, Work
 from dynamo.common.backend.engine import GenerateChunk, GenerateRequest
 from dynamo.common.backend.health_check import build_health_check_payload
 from dynamo.common.backend.metrics import register_engine_registry
+from dynamo.common.backend.publisher import KvEventSource
 from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
 
 from actors.drain import DrainLadder, DrainReport
@@ -29,10 +30,12 @@ from actors.supervisor import FutureWakeup, Supervisor
 from actors.ticket import Ticket
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped
+from protocols.kv_listener import NullKvListener
 from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
 from service.framework import installed_fields
+from service.kv_publishing import KvPublishing
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
@@ -59,6 +62,7 @@ class ActorEngine(LLMEngine):
         self._engine = engine
         self._start_failure: BaseException | None = None
         self._loop_lag: asyncio.Task[None] | None = None
+        self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
         self.discovery = Discovery()
         self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
@@ -124,6 +128,8 @@ class ActorEngine(LLMEngine):
             self._start_failure = exc
             raise
         self._recorder.watch(self._graph)
+        if self.kv is not None:
+            self.kv.open(self._loop, self._graph.info)
         _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
         return _engine_config(self._plan, self._graph.info)
@@ -211,6 +217,8 @@ class ActorEngine(LLMEngine):
         await supervisor.stop()
         self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
+        if self.kv is not None:
+            self.kv.close()
         if self._loop_lag is not None:
             self._loop_lag.cancel()
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
@@ -225,6 +233,19 @@ class ActorEngine(LLMEngine):
     async def register_prometheus(self, metrics: EngineMetrics) -> None:
         """Put our registry behind the framework's one ``/metrics``."""
         register_engine_registry(metrics, self._recorder.registry, prefix_filters=["dynamo_actor_"])
+
+    async def kv_event_sources(self) -> list[KvEventSource]:
+        """Where the framework hands over its publishers, one for each rank of the cache."""
+        return [] if self.kv is None else self.kv.sources()
+
+    def component_metrics_dp_ranks(self) -> list[int]:
+        """Called in a thread without a loop."""
+        return [] if self.kv is None else self.kv.snapshot_ranks()
+
+    def attach_snapshot_publisher(self, publisher: Any) -> None:
+        """Called in a thread without a loop."""
+        if self.kv is not None:
+            self.kv.attach_snapshots(publisher)
 
     async def on_endpoint_ready(self, endpoint: Any) -> None:
         """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""
@@ -245,6 +266,7 @@ class ActorEngine(LLMEngine):
             clock=time.monotonic,
             on_crash=self.death.on_crash,
             new_wakeup=FutureWakeup,
+            kv_listener=self.kv or NullKvListener(),
         )
 
     def _tell_how_it_closed(self, failure: BaseException | None) -> None:

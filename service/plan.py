@@ -16,6 +16,7 @@ class ServingPlan:
 
     model_path: the folder whose tokenizer and template the frontend gets.
     is_loopback: whether control routes can be reached from this machine only.
+    publishes_kv_events: whether routers are told what lies in the KV cache.
     """
 
     graph: GraphSettings
@@ -25,3 +26,4 @@ class ServingPlan:
     served_model_name: str
     control_token: str | None = None
     is_loopback: bool = True
+    publishes_kv_events: bool = False

@@ -75,6 +75,7 @@ def _runtime(resolution: Resolution, environ: Mapping[str, str]) -> RuntimeSetti
         request_plane=resolution.get("request_plane", str),
         event_plane=resolution.find("event_plane", str),
         response_plane=resolution.get("response_plane", str),
+        publishes_kv_events=resolution.get("publish_kv_events", bool),
         kv_state_endpoint=resolution.find("kv_state_endpoint", str),
         endpoint_types=cast("tuple[str, ...]", resolution.get("endpoint_types", tuple)),
         system_host=resolution.find("system_host", str) or _default_host(environ),

@@ -32,6 +32,15 @@ def check_rules(
     _check_template(resolution, complaints)
     _check_request_limit(resolution, complaints)
     _check_sizes(resolution, complaints)
+    _check_kv_events(resolution, complaints)
+
+
+def _check_kv_events(resolution: Resolution, complaints: Complaints) -> None:
+    wanted, engine = resolution["publish_kv_events"], resolution["engine"]
+    if wanted.value and engine.value == "synthetic":
+        complaints.refuse(
+            wanted.where, "true", f"{engine.where} synthetic has no KV cache whose blocks could be published"
+        )
 
 
 def expand_template(name: str) -> Path:

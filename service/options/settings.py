@@ -19,7 +19,7 @@ Action = Literal["serve", "print_config", "check_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Where the worker registers. ``event_plane`` None: the framework's choice."""
+    """Where the worker registers, and what it tells there. ``event_plane`` None: the framework's choice."""
 
     namespace: str
     component: str
@@ -27,6 +27,7 @@ class RuntimeSettings:
     discovery_backend: str
     request_plane: str
     event_plane: str | None
+    publishes_kv_events: bool
     response_plane: str
     kv_state_endpoint: str | None
     endpoint_types: tuple[str, ...]

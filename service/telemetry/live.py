@@ -67,7 +67,8 @@ class GraphView(Protocol):
 class LiveGauges:
     """A collector in the sense of prometheus_client. Zero everywhere until `graph` is set.
 
-    used_blocks: KV blocks in use, written by the event loop after every step.
+    used_blocks, cached_blocks: KV blocks of requests, and those kept for reuse; written by the event loop
+    after every step.
     chunks: given to the framework so far, written by the event loop.
     """
 
@@ -75,6 +76,7 @@ class LiveGauges:
         self._prefix = prefix
         self.graph: GraphView | None = None
         self.used_blocks = 0
+        self.cached_blocks = 0
         self.chunks = 0
 
     def describe(self) -> Iterable[Metric]:
@@ -94,12 +96,13 @@ class LiveGauges:
         )
         yield self._family("engine_running_sequences", "Sequences the engine holds.", sequences)
         total = 0 if graph is None else graph.info.total_blocks or 0
-        used = self.used_blocks
+        used, cached = self.used_blocks, self.cached_blocks
         blocks = self._family(
             "kv_blocks", "Blocks of the paged KV cache, after the last step.", labels=("state",)
         )
         blocks.add_metric(("used",), used)
-        blocks.add_metric(("free",), max(0, total - used))
+        blocks.add_metric(("cached",), cached)
+        blocks.add_metric(("free",), max(0, total - used - cached))
         yield blocks
         yield CounterMetricFamily(
             f"{self._prefix}chunks_total", "Chunks given to the framework.", value=self.chunks

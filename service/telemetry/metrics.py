@@ -19,7 +19,7 @@ from service.telemetry.live import LiveGauges
 from service.telemetry.registry import OwnRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from protocols.steps import EngineStep
     from protocols.telemetry import RequestStory
@@ -32,6 +32,8 @@ PREFIX = "dynamo_actor_"
 _DIRECTIONS = ("input", "input_cached", "output")
 # Why a span was lost: no room in the queue, the collector did not take it, the worker was stopped first.
 SPAN_LOSSES = ("queue_full", "export_failed", "shutdown")
+# What became of an event of the KV cache.
+KV_RESULTS = ("published", "failed", "malformed")
 # Who writes reports down, for the count of those that could not be.
 LISTENERS = ("metrics", "stories", "log", "spans")
 
@@ -46,6 +48,7 @@ class Metrics:
         version: str,
         engine: str,
         framework_version: str,
+        processors: Collection[str] = (),
     ) -> None:
         self.registry = OwnRegistry() if registry is None else registry
         self._live = LiveGauges(PREFIX)
@@ -54,6 +57,7 @@ class Metrics:
         info.info({"version": version, "engine": engine, "framework_version": framework_version})
         self._make_request_metrics()
         self._make_worker_metrics()
+        self._make_engine_metrics(processors)
         self.state_changed(WorkerState.STARTING)
 
     def _make_request_metrics(self) -> None:
@@ -109,6 +113,26 @@ class Metrics:
         )
         self._errors = {sink: errors.labels(sink) for sink in LISTENERS}
 
+    def _make_engine_metrics(self, processors: Collection[str]) -> None:
+        # Of requests whose prompt was computed, for the share of it that was not.
+        self._prompt_tokens = self._cached_tokens = 0
+        events = self._counter(
+            "kv_events_total", "Events of the KV cache, and what became of them.", "result"
+        )
+        self._kv_events = {result: events.labels(result) for result in KV_RESULTS}
+        seconds = self._counter(
+            "logits_processor_seconds_total", "Time spent in a logits processor.", "processor"
+        )
+        tokens = self._counter(
+            "logits_processor_tokens_total", "Tokens a logits processor was asked for.", "processor"
+        )
+        self._processors = {name: (tokens.labels(name), seconds.labels(name)) for name in sorted(processors)}
+
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """Cached share of all prompt tokens; None before the first."""
+        return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
+
     def watch(self, graph: GraphView) -> None:
         """From now on read what is live from this graph, at every scrape."""
         self._live.graph = graph
@@ -125,6 +149,8 @@ class Metrics:
             self._cached.inc(story.cached_tokens)
         if figures.ttft_s is not None:
             self._first_token.observe(figures.ttft_s)
+            self._prompt_tokens += story.prompt_tokens
+            self._cached_tokens += story.cached_tokens
         if figures.itl_mean_s is not None:
             self._per_token.observe(figures.itl_mean_s)
 
@@ -146,6 +172,15 @@ class Metrics:
         self._step.observe(step.ended_s - step.started_s)
         self._output.inc(tokens)
         self._live.used_blocks = step.used_blocks
+        self._live.cached_blocks = step.cached_blocks
+        for use in step.processors:
+            if (counters := self._processors.get(use.name)) is not None:
+                counters[0].inc(use.tokens)
+                counters[1].inc(use.seconds)
+
+    def kv_events(self, result: str, count: int) -> None:
+        """Count events of the KV cache. ``result`` is one of KV_RESULTS."""
+        self._kv_events[result].inc(count)
 
     def count_chunk(self) -> None:
         """Per chunk, so only a number: an increment of a counter costs as much as the chunk's whole way."""

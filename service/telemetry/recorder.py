@@ -41,13 +41,15 @@ _Listener = tuple[str, Callable[["RequestStory", "Figures"], None]]
 class RecorderSettings:
     """What the listeners must know about the worker.
 
-    engine: the word of ``--engine``. model: the name it is served under. instance_id: tells this process from
+    engine: the word of ``--engine``. model: the name it is served under. processors: names of the logits
+    processors it can run. instance_id: tells this process from
     the others of its service. environ: where the framework's switches for traces are read.
     """
 
     engine: str
     framework_version: str
     model: str | None = None
+    processors: tuple[str, ...] = ()
     instance_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -70,11 +72,17 @@ class Recorder:
         )
         self.loop_lag = LoopLag(metrics.loop_lag.observe)
         self.count_chunk = metrics.count_chunk
+        self.kv_events = metrics.kv_events
 
     @property
     def registry(self) -> CollectorRegistry:
         """What the framework's ``/metrics`` shall carry too. Any thread."""
         return self._metrics.registry
+
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """Cached share of all prompt tokens so far; None before the first."""
+        return self._metrics.cache_hit_rate
 
     def watch(self, graph: GraphView) -> None:
         """The graph is open: its gauges are read at every scrape from now on."""
@@ -169,7 +177,10 @@ class Recorder:
 def build_recorder(settings: RecorderSettings) -> Recorder:
     """Everything put together. Raises ConfigError for telemetry settings that cannot be followed."""
     metrics = Metrics(
-        version=settings.version, engine=settings.engine, framework_version=settings.framework_version
+        version=settings.version,
+        engine=settings.engine,
+        framework_version=settings.framework_version,
+        processors=settings.processors,
     )
     log = RequestLog()
     traces = read_trace_settings(settings.environ)

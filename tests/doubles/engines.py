@@ -8,7 +8,7 @@ id, submits before the start or asks for two steps at once fails its test right 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -130,10 +130,10 @@ class ScriptedEngine:
         """The ids one call was made with, in order, with repeats."""
         return [engine_id for made, engine_id in self.calls if made == call]
 
-    def emit(self, *deltas: Delta) -> None:
-        """One step with these deltas, whether or not they make sense."""
+    def emit(self, *deltas: Delta, **facts: Any) -> None:
+        """One step with these deltas, whether or not they make sense. facts: other fields of the step."""
         now_s = anyio.current_time()
-        self._steps.append(EngineStep(list(deltas), now_s, now_s, self.running))
+        self._steps.append(EngineStep(list(deltas), now_s, now_s, self.running, **facts))
         for delta in deltas:
             if delta.is_last:
                 self.live.pop(delta.engine_id, None)

@@ -62,6 +62,8 @@ class RecorderDouble(RecordingTelemetry):
         self.lags: list[float] = []
         self.loop_lag = LoopLag(self.lags.append)
         self.chunks = 0
+        self.kv_counts = Counter[str]()
+        self.cache_hit_rate: float | None = None
         self.watched: list[Graph] = []
         self.shutdowns = 0
 
@@ -70,6 +72,9 @@ class RecorderDouble(RecordingTelemetry):
 
     def count_chunk(self) -> None:
         self.chunks += 1
+
+    def kv_events(self, result: str, count: int) -> None:
+        self.kv_counts[result] += count
 
     def drain_until(self, ends_s: float) -> None:
         self.drain_ends_s = ends_s
@@ -90,6 +95,7 @@ class FacadeWorker(BridgeDriver):
         control_token: str | None = None,
         is_loopback: bool = True,
         recorder: Any = None,
+        publishes_kv_events: bool = False,
         **settings: Any,
     ) -> None:
         self.events: list[str] = []
@@ -104,6 +110,7 @@ class FacadeWorker(BridgeDriver):
             served_model_name="served",
             control_token=control_token,
             is_loopback=is_loopback,
+            publishes_kv_events=publishes_kv_events,
         )
         facade = ActorEngine(plan, self.engine, cast("Any", self.recorder), self.signals)
         super().__init__(facade, loop)

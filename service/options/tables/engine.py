@@ -10,10 +10,6 @@ _ROLES = Refusal(
     instead="serve aggregated (agg or pd)",
     accepts=("pd",),
 )
-_KV_EVENTS = Refusal(
-    needs="KV events, which the engines torch and synthetic do not publish yet",
-    instead="let the frontend predict reuse (--no-router-kv-events there)",
-)
 _XGRAMMAR = Refusal(
     needs="TensorRT-LLM",
     instead="leave it out: the engine torch guides with llguidance",
@@ -99,8 +95,7 @@ ENGINE: tuple[Option, ...] = (
         kind=Boolean(),
         default=False,
         group=Group.MODEL,
-        help="Publish KV cache events for routers.",
-        refusal=_KV_EVENTS,
+        help="Tell routers what lies in the KV cache, and the framework's gauges how full it is.",
     ),
     Option(
         name="guided_decoding_backend",

@@ -57,11 +57,18 @@ def test_aggregated_has_two_names(role: str) -> None:
     assert load("--disaggregation-mode", role).runtime.component == "backend"
 
 
-def test_kv_events_are_refused_under_both_names() -> None:
-    """Old and new spelling, flag and variable."""
-    assert "it needs KV events" in refused("--publish-kv-events")
-    assert "it needs KV events" in refused("--publish-events-and-metrics")
-    assert "it needs KV events" in refused(env={"DYN_TRTLLM_PUBLISH_EVENTS_AND_METRICS": "1"})
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["--publish-kv-events"], {}),
+        (["--publish-events-and-metrics"], {}),
+        ([], {"DYN_TRTLLM_PUBLISH_EVENTS_AND_METRICS": "1"}),
+    ],
+)
+def test_kv_events_need_an_engine_with_a_cache(words: list[str], env: dict[str, str]) -> None:
+    """Old and new spelling, flag and variable: taken, but not by an engine that has nothing to publish."""
+    assert load(*words, env=env).runtime.publishes_kv_events
+    assert "has no KV cache" in refused(*words, "--engine", "synthetic", env=env)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from protocols.engine import EngineInfo
-from protocols.steps import EngineStep
+from protocols.steps import EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import SPAN_LOSSES, Metrics
@@ -28,7 +28,9 @@ _PROMTOOL = Path(__file__).parents[3] / ".tools" / "bin" / "promtool"
 
 
 def _new_metrics() -> Metrics:
-    return Metrics(version="9.9.9", engine="synthetic", framework_version="1.4.2")
+    return Metrics(
+        version="9.9.9", engine="synthetic", framework_version="1.4.2", processors=("cool", "warm")
+    )
 
 
 def test_a_served_request_moves_exactly_these():
@@ -79,7 +81,7 @@ def test_a_step_moves_exactly_these():
     """Counts, duration, tokens and the blocks in use after it."""
     metrics = _new_metrics()
     before = samples_of(metrics.registry)
-    metrics.step_done(EngineStep([], 1.0, 1.5, running=3, used_blocks=11), tokens=3)
+    metrics.step_done(EngineStep([], 1.0, 1.5, running=3, used_blocks=11, cached_blocks=5), tokens=3)
     metrics.count_chunk()
     assert changes(before, samples_of(metrics.registry)) == {
         "engine_steps_total": 1,
@@ -87,8 +89,44 @@ def test_a_step_moves_exactly_these():
         "engine_step_seconds_sum": 0.5,
         'tokens_total{direction="output"}': 3,
         'kv_blocks{state="used"}': 11,
+        'kv_blocks{state="cached"}': 5,
         "chunks_total": 1,
     }
+
+
+def test_blocks_are_used_or_cached_or_free():
+    """The three add up to the cache."""
+    metrics = _new_metrics()
+    metrics.watch(_Graph())
+    metrics.step_done(EngineStep([], 1.0, 1.5, used_blocks=11, cached_blocks=5), tokens=0)
+    found = samples_of(metrics.registry)
+    assert [found[f'kv_blocks{{state="{state}"}}'] for state in ("used", "cached", "free")] == [11, 5, 34]
+
+
+def test_a_logits_processor_has_its_own_price():
+    """Tokens and seconds by the names known at the start; others, however many come, have no series."""
+    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2", processors={"cool", "warm"})
+    before = samples_of(metrics.registry)
+    uses = (ProcessorUse("cool", 3, 0.25), ProcessorUse("unheard of", 9, 9.0))
+    metrics.step_done(EngineStep([], 1.0, 1.0, processors=uses), tokens=0)
+    assert changes(before, samples_of(metrics.registry)) == {
+        "engine_steps_total": 1,
+        "engine_step_seconds_count": 1,
+        'logits_processor_tokens_total{processor="cool"}': 3,
+        'logits_processor_seconds_total{processor="cool"}': 0.25,
+    }
+
+
+def test_the_hit_rate_is_of_prompts_that_were_computed():
+    """None before the first; a request that never got a token says nothing about the cache."""
+    metrics = _new_metrics()
+    waited = tale(Outcome.CANCELLED, Phase.PREFILL, prompt_tokens=100, cached_tokens=0)
+    metrics.request_ended(waited, figures_of(waited))
+    assert metrics.cache_hit_rate is None
+    for cached_tokens in (4, 8):
+        story = tale(prompt_tokens=12, cached_tokens=cached_tokens)
+        metrics.request_ended(story, figures_of(story))
+    assert metrics.cache_hit_rate == 0.5
 
 
 def test_everything_else_moves_its_own_series():
@@ -103,6 +141,7 @@ def test_everything_else_moves_its_own_series():
     metrics.loop_lag.observe(0.25)
     metrics.spans_lost("queue_full", 4)
     metrics.listener_failed("log")
+    metrics.kv_events("failed", 3)
     assert changes(before, samples_of(metrics.registry)) == {
         'rejected_total{reason="max_live"}': 1,
         'cancellations_total{phase="decode",reason="stall"}': 1,
@@ -114,6 +153,7 @@ def test_everything_else_moves_its_own_series():
         "loop_lag_seconds_sum": 0.25,
         'spans_lost_total{reason="queue_full"}': 4,
         'telemetry_errors_total{listener="log"}': 1,
+        'kv_events_total{result="failed"}': 3,
     }
 
 
