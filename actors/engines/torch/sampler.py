@@ -1,7 +1,11 @@
 """The next token of each row: greedy by argmax, otherwise one uniform through the inverse CDF.
 
-Rows are handled by class and never sorted as a whole: what a row costs, and what it gets, does not
-depend on its neighbours.
+Order: ids that min_tokens forbids, temperature, top-k, top-p of what that leaves, min-p, the draw. What
+changes the logits before that (penalties, processors, grammar) is in `choosing`.
+
+A row is drawn among its kept ids in the order of the ids. Which those are is decided for each row alone
+(`cutting`), so what a row costs, and what it gets, does not depend on its neighbours. Sums are float64,
+weights float32: a uniform that lies within some 1e-6 of the border between two ids may give either.
 """
 
 from __future__ import annotations
@@ -12,15 +16,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from actors.engines.torch.cutting import Cut, cut_of
 from actors.engines.torch.noise import uniform
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.stopping import forbidden_ids
 
 # Width of one chunk of the two-level inverse CDF.
 _CHUNK = 256
-# How many of the largest weights are sorted. A row goes on to the next size when its nucleus does not
-# fit; nearly all fit into the first. The sizes are fixed, so that neighbours cannot change a row's.
-_SORTED = (256, 4096)
+# Below this a temperature is greedy in all but name, and float32 would make it 0.
+_COLDEST = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,6 @@ class Sampler:
     def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._sizes = (*(size for size in _SORTED if size < vocab_size), vocab_size)
         # Touched now: a fresh buffer of this size per step would be paid for in page faults.
         self._buffer = torch.zeros(max_rows * vocab_size, device=device)
 
@@ -51,18 +54,24 @@ class Sampler:
             forbidden = [token for token in forbidden_ids(sequence) if token < self._vocab_size]
             if forbidden:
                 logits[row, torch.tensor(forbidden, device=self._device)] = float("-inf")
-        best = logits.argmax(dim=-1, keepdim=True)
-        # NaN and +inf win an argmax, so the largest logit tells about the whole row.
-        largest = logits.gather(-1, best)
-        is_finite = _bools(torch.isfinite(largest[:, 0]))
-        chosen = [token if fine else None for token, fine in zip(_ids(best), is_finite, strict=True)]
-        draws = [
-            self._draw_of(row, sequence)
-            for row, sequence in enumerate(sequences)
-            if is_finite[row] and not sequence.spec.sampling.is_greedy
-        ]
-        for row, token in self._drawn(logits, largest, draws):
-            chosen[row] = token
+        # NaN and +inf win, so the largest logit tells about the whole row.
+        largest = logits.amax(dim=-1, keepdim=True)
+        is_finite = _bools(torch.isfinite(largest))
+        greedy: list[int] = []
+        draws: list[_Draw] = []
+        for row, sequence in enumerate(sequences):
+            if is_finite[row] and sequence.spec.sampling.is_greedy:
+                greedy.append(row)
+            elif is_finite[row]:
+                draws.append(self._draw_of(row, sequence))
+        chosen: list[int | None] = [None] * len(sequences)
+        if greedy:
+            rows = logits if len(greedy) == len(sequences) else logits[self._index(greedy)]
+            for row, token in zip(greedy, _ids(rows.argmax(dim=-1)), strict=True):
+                chosen[row] = token
+        if draws:
+            for draw, token in zip(draws, self._drawn(logits, largest, draws), strict=True):
+                chosen[draw.row] = token
         return chosen
 
     def _draw_of(self, row: int, sequence: Sequence) -> _Draw:
@@ -70,78 +79,66 @@ class Sampler:
         return _Draw(
             row=row,
             uniform=uniform(sampling.seed, sequence.index, len(sequence.tokens)),
-            temperature=sampling.temperature,
+            temperature=max(sampling.temperature, _COLDEST),
             top_k=sampling.top_k if 0 < sampling.top_k < self._vocab_size else 0,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
         )
 
-    def _drawn(self, logits: Tensor, largest: Tensor, draws: list[_Draw]) -> list[tuple[int, int]]:
-        """Row and token of every draw."""
-        drawn: list[tuple[int, int]] = []
-        free = [draw for draw in draws if draw.top_k == 0 and draw.top_p >= 1.0]
-        for has_min_p in (False, True):
-            like = [draw for draw in free if (draw.min_p > 0.0) is has_min_p]
-            if like:
-                weights = self._weights(logits, largest, like)
-                if has_min_p:
-                    weights.masked_fill_(weights < self._column([draw.min_p for draw in like]), 0.0)
-                drawn += zip((d.row for d in like), _ids(_invert(weights, self._uniforms(like))), strict=True)
-        waiting = [draw for draw in draws if draw.top_k > 0 or draw.top_p < 1.0]
-        for size in self._sizes:
-            fitting = [draw for draw in waiting if draw.top_k <= size]
-            if not fitting:
-                continue
-            weights = self._weights(logits, largest, fitting)
-            tokens, is_covered = self._restricted(weights, fitting, size)
-            found = {d.row: t for d, t, c in zip(fitting, tokens, is_covered, strict=True) if c}
-            drawn += found.items()
-            waiting = [draw for draw in waiting if draw.row not in found]
-        return drawn
+    def _drawn(self, logits: Tensor, largest: Tensor, draws: list[_Draw]) -> list[int]:
+        """The token of every draw."""
+        weights = self._weights(logits, largest, draws)
+        sums = _chunk_sums(weights)
+        cuts = _cuts(weights, sums, draws)
+        if any(cut.least > 0 for cut in cuts):
+            weights.masked_fill_(weights < self._column([cut.least for cut in cuts]), 0.0)
+            for row, cut in zip(weights, cuts, strict=True):
+                if cut.equals is not None:
+                    row[(row == cut.least).nonzero()[cut.equals :, 0]] = 0.0
+            sums = _chunk_sums(weights)
+        uniforms = torch.tensor([[draw.uniform] for draw in draws], dtype=torch.float64, device=self._device)
+        return _ids(_invert(weights, sums, uniforms))
 
     def _weights(self, logits: Tensor, largest: Tensor, draws: list[_Draw]) -> Tensor:
         """exp((logit - largest) / temperature) of the draws' rows; valid until the next call."""
-        rows = torch.tensor([draw.row for draw in draws], device=self._device)
+        rows = self._index([draw.row for draw in draws])
         weights = self._buffer[: len(draws) * self._vocab_size].view(len(draws), self._vocab_size)
         torch.index_select(logits, 0, rows, out=weights)
-        temperatures = self._column([draw.temperature for draw in draws])
-        return weights.sub_(largest[rows]).div_(temperatures).exp_()
+        return weights.sub_(largest[rows]).div_(self._column([draw.temperature for draw in draws])).exp_()
 
     def _column(self, numbers: list[float]) -> Tensor:
-        return torch.tensor(numbers, device=self._device).unsqueeze(-1)
+        return torch.tensor(numbers, dtype=torch.float32, device=self._device).unsqueeze(-1)
 
-    def _uniforms(self, draws: list[_Draw]) -> Tensor:
-        return torch.tensor([[d.uniform] for d in draws], dtype=torch.float64, device=self._device)
-
-    def _restricted(self, weights: Tensor, draws: list[_Draw], size: int) -> tuple[list[int], list[bool]]:
-        """Draw among the largest ``size`` weights under top-k, then top-p of what that leaves, then min-p.
-
-        A row is covered when its whole nucleus lies within ``size``.
-        """
-        values, ids = weights.topk(size, dim=-1)
-        mass = values.double().cumsum(dim=-1)
-        limits = torch.tensor([[d.top_k or size] for d in draws], device=self._device)
-        has_top_k = torch.tensor([[d.top_k > 0] for d in draws], device=self._device)
-        whole = torch.where(
-            has_top_k, mass.gather(-1, limits - 1), weights.sum(-1, keepdim=True, dtype=torch.float64)
-        )
-        wanted = whole * torch.tensor([[d.top_p] for d in draws], dtype=torch.float64, device=self._device)
-        is_kept = (mass - values < wanted) & (torch.arange(size, device=self._device) < limits)
-        is_kept &= values >= self._column([draw.min_p for draw in draws])
-        kept = is_kept.sum(dim=-1, keepdim=True).clamp_(min=1)
-        target = self._uniforms(draws) * mass.gather(-1, kept - 1)
-        place = torch.minimum((mass <= target).sum(dim=-1, keepdim=True), kept - 1)
-        is_covered = has_top_k | (mass[:, -1:] >= wanted) | (size == self._vocab_size)
-        return _ids(ids.gather(-1, place)), _bools(is_covered)
+    def _index(self, rows: list[int]) -> Tensor:
+        return torch.tensor(rows, device=self._device)
 
 
-def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """Ids ``[rows, 1]`` by inverse CDF in id order: find the chunk, then the id in it. float64 sums."""
+def _cuts(weights: Tensor, sums: Tensor, draws: list[_Draw]) -> list[Cut]:
+    """What each draw keeps of its row. Only rows with top-k or top-p are looked at."""
+    is_cut = [draw.top_k > 0 or draw.top_p < 1.0 for draw in draws]
+    if not any(is_cut):
+        return [Cut(draw.min_p) for draw in draws]
+    rows: Any = weights.cpu().numpy()
+    wholes: Any = sums.sum(dim=-1)
+    return [
+        cut_of(row, whole, draw.top_k, draw.top_p).with_least(draw.min_p) if here else Cut(draw.min_p)
+        for row, whole, draw, here in zip(rows, wholes.tolist(), draws, is_cut, strict=True)
+    ]
+
+
+def _chunk_sums(weights: Tensor) -> Tensor:
+    """``[rows, chunks]``, float64. The last chunk is what is left of the row, which may be nothing."""
     rows, width = weights.shape
     whole = width // _CHUNK * _CHUNK
-    sums = weights[:, :whole].view(rows, -1, _CHUNK).sum(dim=-1, dtype=torch.float64)
-    rest = weights[:, whole:].sum(dim=-1, keepdim=True, dtype=torch.float64)
-    mass = torch.cat([sums, rest], dim=-1).cumsum(dim=-1)
+    # Summed as float32: a sum of 256 loses nothing that the weights have, and a float64 copy is 25 MB.
+    sums = weights[:, :whole].view(rows, -1, _CHUNK).sum(dim=-1)
+    return torch.cat([sums, weights[:, whole:].sum(dim=-1, keepdim=True)], dim=-1).double()
+
+
+def _invert(weights: Tensor, sums: Tensor, uniforms: Tensor) -> Tensor:
+    """Ids ``[rows, 1]`` by inverse CDF in id order: find the chunk, then the id in it."""
+    width = weights.shape[-1]
+    mass = sums.cumsum(dim=-1)
     chunk, left = _place(mass, uniforms * mass[:, -1:])
     ids = chunk * _CHUNK + torch.arange(_CHUNK, device=weights.device)
     inner = weights.gather(-1, ids.clamp(max=width - 1)).double().masked_fill_(ids >= width, 0.0)
