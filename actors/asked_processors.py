@@ -15,9 +15,7 @@ LONGEST_OPTIONS = 4096
 MOST_PROCESSORS = 8
 
 
-def asked_processors(
-    annotations: Iterable[str] | None, known: Collection[str]
-) -> tuple[ProcessorEntry, ...]:
+def asked_processors(annotations: Iterable[str] | None, known: Collection[str]) -> tuple[ProcessorEntry, ...]:
     """In the order of the annotations; others than ours are the framework's. Raises InvalidRequest."""
     texts = [text for text in annotations or () if text.startswith(PREFIX)]
     if len(texts) > MOST_PROCESSORS:
@@ -46,9 +44,14 @@ def _options(title: str, text: str) -> dict[str, object]:
     if len(text.encode(errors="replace")) > LONGEST_OPTIONS:
         raise InvalidRequest("annotations", f"{len(text)} characters of options", allowed)
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InvalidRequest("annotations", text, allowed)
     return cast("dict[str, object]", value)
+
+
+def _no_constant(word: str) -> object:
+    """NaN and the infinities are no JSON, and would go through every comparison of a factory."""
+    raise ValueError(word)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +16,8 @@ from service.framework import build_worker_config, installed_fields, installed_v
 from service.models import ModelInvalid, ResolvedModel
 from service.options.settings import Settings
 from service.plan import ServingPlan
+from service.processors import hello
+from service.processors.imports import Factory
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
 from service.telemetry.recorder import RecorderSettings, build_recorder
@@ -27,20 +31,34 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def build_worker(
-    settings: Settings, engine_name: str, model: ResolvedModel, signals: StopSignals
+    settings: Settings,
+    engine_name: str,
+    model: ResolvedModel,
+    signals: StopSignals,
+    factories: Mapping[str, Factory],
 ) -> ActorEngine:
-    """Everything put together, nothing started."""
-    engine = build_engine(settings, engine_name, model)
+    """Everything put together, nothing started. ``factories``: logits processors that requests may choose.
+
+    Raises ConfigError when the test processor is asked for and the model cannot say its answer.
+    """
+    processors = dict(factories)
+    spec = None
+    if settings.engine.has_test_processor:
+        where = settings.resolution["test_logits_processor"].where
+        spec = hello.resolve_test_spec(model.path, vocab_size(model.path), where)
+        processors[hello.NAME] = hello.factory()
+    engine = build_engine(settings, engine_name, model, processors)
     served_name = settings.model.served_model_name or model.served_name
     token = settings.control_token
     plan = ServingPlan(
-        graph=settings.graph,
+        graph=replace(settings.graph, default_processors=hello.entries_of(spec)),
         budgets=settings.drain,
         worker_config=worker_config(settings, model, served_name),
         model_path=str(model.path),
         served_model_name=served_name,
         control_token=None if token is None else token.reveal(),
         is_loopback=settings.runtime.system_host in _LOOPBACK,
+        logits_processors=spec,
         publishes_kv_events=settings.runtime.publishes_kv_events,
     )
     recorder = build_recorder(
@@ -54,7 +72,9 @@ def build_worker(
     return ActorEngine(plan, engine, recorder, signals)
 
 
-def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
+def build_engine(
+    settings: Settings, name: str, model: ResolvedModel, processors: Mapping[str, Factory]
+) -> Engine:
     """The driver of ``--engine``; its library is imported only when it was chosen."""
     if name == "synthetic":
         from actors.engines.synthetic import SyntheticConfig, SyntheticEngine  # noqa: PLC0415
@@ -84,6 +104,7 @@ def build_engine(settings: Settings, name: str, model: ResolvedModel) -> Engine:
             max_seq_len=settings.model.max_seq_len,
             kv_block_tokens=settings.model.kv_block_tokens,
             trust_remote_code=settings.model.trust_remote_code,
+            processors=processors,
         ),
         progress=_log_stage,
     )

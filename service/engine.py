@@ -18,7 +18,7 @@ from typing import Any
 from dynamo._core import Context
 from dynamo._core.backend import EngineMetrics
 from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, WorkerConfig
-from dynamo.common.backend.engine import GenerateChunk, GenerateRequest
+from dynamo.common.backend.engine import GenerateChunk, GenerateRequest, LogitsProcessorSpec
 from dynamo.common.backend.health_check import build_health_check_payload
 from dynamo.common.backend.metrics import register_engine_registry
 from dynamo.common.backend.publisher import KvEventSource
@@ -246,6 +246,10 @@ class ActorEngine(LLMEngine):
         """Called in a thread without a loop."""
         if self.kv is not None:
             self.kv.attach_snapshots(publisher)
+
+    async def logits_processor_spec(self) -> LogitsProcessorSpec | None:
+        """The logits processors of every request. Those that requests choose are not activated by it."""
+        return self._plan.logits_processors
 
     async def on_endpoint_ready(self, endpoint: Any) -> None:
         """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""

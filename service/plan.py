@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynamo.common.backend.engine import LogitsProcessorSpec
 from dynamo.common.backend.worker import WorkerConfig
 
 from actors.settings import GraphSettings
@@ -15,6 +16,7 @@ class ServingPlan:
     """Made from the operator's settings by `service.assembly`, before the framework runs.
 
     model_path: the folder whose tokenizer and template the frontend gets.
+    logits_processors: those of every request, as the framework describes them; None without any.
     is_loopback: whether control routes can be reached from this machine only.
     publishes_kv_events: whether routers are told what lies in the KV cache.
     """
@@ -26,4 +28,5 @@ class ServingPlan:
     served_model_name: str
     control_token: str | None = None
     is_loopback: bool = True
+    logits_processors: LogitsProcessorSpec | None = None
     publishes_kv_events: bool = False

@@ -30,6 +30,7 @@ from service.options import (
     print_config,
     read_engine_facts,
 )
+from service.processors.imports import load_processors
 from service.stopping import StopSignals
 from service.telemetry.logs import configure_logging, get_logger
 
@@ -77,7 +78,9 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
     if settings.dump_config_to is not None:
         settings.dump_config_to.write_text(config_json(settings), encoding="utf-8")
     apply_environment(settings, os.environ)
-    return build_worker(settings, choice.engine, resolve_model(settings.model.model), signals)
+    # Before the model, which may have to be fetched.
+    factories = load_processors(settings, choice.engine)
+    return build_worker(settings, choice.engine, resolve_model(settings.model.model), signals, factories)
 
 
 def apply_environment(settings: Settings, environ: MutableMapping[str, str]) -> None:

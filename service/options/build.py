@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from actors.settings import GraphSettings
 from service.options.option import Group
@@ -13,6 +13,7 @@ from service.options.settings import (
     Action,
     EngineSettings,
     ModelSettings,
+    ProcessorImport,
     RequestSettings,
     RuntimeSettings,
     Settings,
@@ -74,8 +75,8 @@ def _runtime(resolution: Resolution, environ: Mapping[str, str]) -> RuntimeSetti
         discovery_backend=resolution.get("discovery_backend", str),
         request_plane=resolution.get("request_plane", str),
         event_plane=resolution.find("event_plane", str),
-        response_plane=resolution.get("response_plane", str),
         publishes_kv_events=resolution.get("publish_kv_events", bool),
+        response_plane=resolution.get("response_plane", str),
         kv_state_endpoint=resolution.find("kv_state_endpoint", str),
         endpoint_types=cast("tuple[str, ...]", resolution.get("endpoint_types", tuple)),
         system_host=resolution.find("system_host", str) or _default_host(environ),
@@ -142,7 +143,14 @@ def _engine(resolution: Resolution) -> EngineSettings:
         tensorrt_options=tuple(item.where for item in tensorrt),
         max_num_seqs=batch,
         step_tokens=resolution.find("max_num_tokens", int) or max(_STEP_TOKENS, batch),
+        processors=_processors(resolution),
+        has_test_processor=resolution.get("test_logits_processor", bool),
     )
+
+
+def _processors(resolution: Resolution) -> tuple[ProcessorImport, ...]:
+    found = cast("dict[str, dict[str, Any]]", resolution.find("logits_processor", dict) or {})
+    return tuple(ProcessorImport(name=name, **entry) for name, entry in found.items())
 
 
 def _torch(resolution: Resolution) -> TorchSettings:

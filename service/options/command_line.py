@@ -26,7 +26,10 @@ ENGINE_ARGUMENT_PREFIX = "--trtllm."
 
 @dataclass(slots=True)
 class CommandLine:
-    """What was typed: at most one value an option, and the dotted engine arguments by their path."""
+    """What was typed: a text for each option, and the dotted engine arguments by their path.
+
+    Of a repeatable option the text has a line for each time.
+    """
 
     given: dict[str, Given] = field(default_factory=dict[str, Given])
     engine_arguments: dict[str, Given] = field(default_factory=dict[str, Given])
@@ -119,7 +122,9 @@ class _Parser:
 
     def _note(self, name: str, option: Option, text: str) -> None:
         before = self._result.given.get(option.name)
-        if before is not None and before.raw != text:
+        if before is not None and option.is_repeatable:
+            text = f"{before.raw}\n{text}"
+        elif before is not None and before.raw != text:
             self._complaints.warn(f"{name}: the last value wins; {before.source.name} was given before it")
         self._result.given[option.name] = Given(Source("flag", name), text)
 

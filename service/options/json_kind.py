@@ -35,7 +35,7 @@ class JsonObject:
         if self.at_file and text.startswith("@"):
             text = _read_small_file(text[1:])
         try:
-            found: object = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+            found: object = json.loads(text, parse_constant=no_constant, object_pairs_hook=no_twins)
         except RecursionError:
             raise ValueError("nested too deep") from None
         return self._checked(found)
@@ -64,11 +64,13 @@ def _read_small_file(name: str) -> str:
         raise ValueError(error.strerror or str(error)) from error
 
 
-def _no_constant(word: str) -> object:
+def no_constant(word: str) -> object:
+    """For a JSON decoder: refuse NaN and the infinities."""
     raise ValueError(f"{word} is not JSON")
 
 
-def _no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """For a JSON decoder: refuse an object in which a key is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")

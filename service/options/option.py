@@ -62,7 +62,7 @@ class Option:
     aliases: other flags that are as good. deprecated_*: accepted with a warning.
     default_text: shown instead of a default that is None or computed.
     framework_field: the field of the framework's WorkerConfig without which the option has no effect.
-    in_file: whether ``--config FILE`` may hold it.
+    in_file: whether ``--config FILE`` may hold it. is_repeatable: several flags give several values.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Option:
     refusal: Refusal | None = None
     framework_field: str | None = None
     in_file: bool = True
+    is_repeatable: bool = False
 
     @property
     def is_switch(self) -> bool:

@@ -75,18 +75,34 @@ class RequestSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorImport:
+    """A logits processor that requests may choose.
+
+    factory: ``module:attribute`` of what makes an instance. options: its keyword arguments where a
+    request says nothing else.
+    """
+
+    name: str
+    factory: str
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """What every engine is told.
 
     requested: the word of ``--engine``; `choose_engine` makes the choice.
     tensorrt_options: TensorRT-LLM options that were given, be it with their default: no reason for torch.
     step_tokens: prefill and decode tokens of one step.
+    processors: what requests may choose. has_test_processor: every answer is the same.
     """
 
     requested: str
     tensorrt_options: tuple[str, ...]
     max_num_seqs: int
     step_tokens: int
+    processors: tuple[ProcessorImport, ...] = ()
+    has_test_processor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

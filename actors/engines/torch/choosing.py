@@ -114,6 +114,7 @@ class Chooser:
         if steering.is_hopeless:
             return Choice(sequence, None, error=steering.give_up())
         if steering.is_running:
+            steering.look()
             self._late.append(late)
             return None
         try:
@@ -195,7 +196,7 @@ def _positions(
     ]
     positions: list[Position | None] = [None] * len(sequences)
     if told:
-        rows = torch.stack([row for _, row, _, _ in told])
+        rows = [row for _, row, _, _ in told]
         found = positions_of(rows, [token for _, _, token, _ in told], [count for _, _, _, count in told])
         for (place, _, _, _), position in zip(told, found, strict=True):
             positions[place] = position

@@ -74,6 +74,10 @@ class Place:
         if self.job is not None:
             self._lane.wait(self.job, until_s)
 
+    def look(self) -> None:
+        """It is late: see to it that it need not wait for another one."""
+        self._lane.look()
+
     def leave(self) -> None:
         """Nobody wants it any more: it need not begin, and is interrupted if it has."""
         if self.job is not None:

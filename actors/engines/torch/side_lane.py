@@ -80,6 +80,13 @@ class SideLane:
                 self._await(job, until_s)
             self._awaited = None
 
+    def look(self) -> None:
+        """Engine's thread, now and then while somebody is late: he may be so because of another one."""
+        with self._lock:
+            current = self._current
+            if current is not None and self._turn_ends_s(current) <= time.monotonic():
+                self._leave_alone(current)
+
     def close(self) -> None:
         """Engine's thread: the idle thread may go. What is stuck goes with the process."""
         with self._lock:
@@ -98,9 +105,7 @@ class SideLane:
         """Sleep once, or find out that somebody's time is up."""
         now_s = time.monotonic()
         current = self._current
-        turn_ends_s = until_s
-        if current is not None and current.started_s is not None:
-            turn_ends_s = current.started_s + self._turn_s
+        turn_ends_s = until_s if current is None else self._turn_ends_s(current)
         if current is not None and turn_ends_s <= now_s:
             self._leave_alone(current)
         elif until_s <= now_s:
@@ -108,6 +113,10 @@ class SideLane:
         else:
             self._awaited = job
             self._has_done.wait(min(turn_ends_s, until_s) - now_s)
+
+    def _turn_ends_s(self, current: Job) -> float:
+        assert current.started_s is not None
+        return current.started_s + self._turn_s
 
     def _leave_alone(self, current: Job) -> None:
         """Its turn is over: it keeps the thread, another one takes the lane."""

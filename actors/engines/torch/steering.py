@@ -88,6 +88,11 @@ class Steering:
         if not self._processors and self._row is not None:
             self._row = self._row.clone()
 
+    def look(self) -> None:
+        """It is late: see to it that it need not wait for others."""
+        self._changing.look()
+        self._masking.look()
+
     @property
     def is_hopeless(self) -> bool:
         """Whether it has been running for so long that nobody should wait any more."""

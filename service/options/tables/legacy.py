@@ -28,9 +28,6 @@ _SNAPSHOT = Refusal(needs="snapshots of a loaded engine", instead="start the wor
 _HEALTH = Refusal(
     needs="the upstream engine monitor", instead="use --engine-hang-timeout", from_environment="warn"
 )
-_TEST_PROCESSOR = Refusal(
-    needs="the upstream test processor", instead="use the request annotation logits-processor:NAME"
-)
 
 LEGACY: tuple[Option, ...] = (
     Option(
@@ -51,13 +48,15 @@ LEGACY: tuple[Option, ...] = (
         "LoRA adapters and their routes.",
         Refusal(needs="an engine with LoRA adapters", instead="merge the adapter into the model"),
     ),
-    _variable(
-        "test_logits_processor",
-        "DYN_ENABLE_TEST_LOGITS_PROCESSOR",
-        Boolean(),
-        False,
-        "Force a fixed answer.",
-        _TEST_PROCESSOR,
+    Option(
+        name="test_logits_processor",
+        env="DYN_ENABLE_TEST_LOGITS_PROCESSOR",
+        env_aliases=("DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR",),
+        kind=Boolean(),
+        default=False,
+        group=Group.LEGACY,
+        help='Make every answer "Hello world!", health checks included. For tests; needs the engine torch.',
+        in_file=False,
     ),
     _variable(
         "snapshot_control_dir", "DYN_SNAPSHOT_CONTROL_DIR", Text("a folder"), None, "Snapshots.", _SNAPSHOT

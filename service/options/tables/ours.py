@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text
 from service.options.option import Group, Option, flag_of
+from service.options.processor_kind import Processors
 
 if TYPE_CHECKING:
     from service.options.values import Value
@@ -63,6 +64,17 @@ OURS: tuple[Option, ...] = (
         Boolean(),
         False,
         "Run Python code that comes with a model. Off unless you wrote the model.",
+    ),
+    Option(
+        name="logits_processor",
+        flag="--logits-processor",
+        env="DYN_ACTOR_LOGITS_PROCESSORS",
+        kind=Processors(),
+        default=None,
+        default_text="none",
+        group=Group.TORCH,
+        help="A logits processor that requests may choose (docs/logits-processors.md). May be repeated.",
+        is_repeatable=True,
     ),
     _ours(
         Group.TORCH,

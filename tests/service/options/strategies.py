@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from service.options.json_kind import JsonObject
 from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text, Words
+from service.options.processor_kind import Processors
 
 _PLAIN = st.text(st.sampled_from("abcxyz019_-"), min_size=1, max_size=12)
+_NAMES = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12)
 _JSON = st.dictionaries(_PLAIN, st.none() | st.booleans() | st.integers(-9, 9) | _PLAIN, max_size=3)
 
 
@@ -29,12 +31,22 @@ def texts(kind: Kind) -> st.SearchStrategy[str]:
             return st.lists(words, min_size=1, max_size=3).map(",".join)
         case JsonObject():
             return _JSON.map(json.dumps)
+        case Processors():
+            return st.dictionaries(_NAMES, _JSON, min_size=1, max_size=3).map(_processors)
         case SecretText(minimum=minimum):
             return st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=minimum, max_size=20)
         case Text():
             return _texts_like(kind)
         case _:
             raise TypeError(kind)
+
+
+def _processors(options: dict[str, dict[str, object]]) -> str:
+    """Entries with and without options, in one text."""
+    return ", ".join(
+        f"{name}=some.module:Factory" + (f"={json.dumps(found)}" if found else "")
+        for name, found in options.items()
+    )
 
 
 def _texts_like(kind: Text) -> st.SearchStrategy[str]:
