@@ -11,9 +11,9 @@ import anyio.lowlevel
 from actors.drain import DrainLadder
 from actors.supervisor import FutureWakeup
 from actors.wakeup import EventWakeup
-from protocols.errors import EngineDead, EngineShutdown, Overloaded
+from protocols.errors import EngineDead, EngineShutdown, InvalidRequest, Overloaded
 from protocols.steps import Delta, EngineId, FinishReason
-from protocols.telemetry import Outcome, WorkerState
+from protocols.telemetry import Outcome, Phase, WorkerState
 from tests.actors.stories import (
     STEP_TOKENS,
     Action,
@@ -26,6 +26,8 @@ from tests.actors.stories import (
     Finish,
     Kind,
     Leave,
+    Prepare,
+    Preparing,
     Read,
     RefuseNext,
     Resume,
@@ -40,6 +42,7 @@ from tests.actors.stories import (
 from tests.actors.story_engine import StoryEngine, flawed
 from tests.actors.world import Visit, World, open_world
 from tests.doubles.callers import FakeCaller
+from tests.doubles.preparers import constraint_of
 from tests.doubles.scheduling import run_seeded
 
 if TYPE_CHECKING:
@@ -71,6 +74,9 @@ class Player:
         self.kinds: dict[EngineId, Kind] = {}
         self.left: set[EngineId] = set()
         self.spoiled: set[EngineId] = set()
+        # Constraints that were refused or broke something while they were prepared.
+        self.unprepared: set[object] = set()
+        self.constraints: dict[EngineId, object] = {}
         self.finished: set[EngineId] = set()
         self.pulling: set[EngineId] = set()
         # Tokens that lay in an outbox when everything was last at rest.
@@ -127,7 +133,9 @@ class Player:
     async def _come_to_rest(self) -> None:
         """The engine ends what it has, everybody reads to the end, and nothing is left anywhere."""
         await self.world.settle()
-        while self.engine.live:
+        while self.engine.live or self.engine.preparer.is_busy:
+            if self.engine.preparer.is_busy:
+                self.engine.preparer.release()
             for engine_id in tuple(self.engine.live):
                 self._finish(engine_id, 0)
             await self.world.settle()
@@ -146,6 +154,8 @@ class Player:
         match action:
             case Ask():
                 self._ask(action)
+            case Prepare(how=how):
+                self._prepare(how)
             case Say() | SayAll() | EndChoice() | Finish() | Fail() | Spoil() | Stranger() | RefuseNext():
                 self._engine_acts(action)
             case Read(who=who, chunks=chunks):
@@ -165,8 +175,25 @@ class Player:
         metadata = {"deadline-ms": "2500"} if ask.kind is Kind.DEADLINE else {}
         # Context 0 is everybody's own; the others are shared.
         caller = FakeCaller(f"shared {ask.context}" if ask.context else None, metadata)
-        visit = self.world.ask(caller=caller, max_tokens=ask.max_tokens, **OPTIONS[ask.kind])
+        options = dict(OPTIONS.get(ask.kind, {}))
+        if ask.kind is Kind.GUIDED:
+            options["guided_decoding"] = {"regex": f"constraint {ask.context or len(self.kinds)}"}
+        visit = self.world.ask(caller=caller, max_tokens=ask.max_tokens, **options)
         self.kinds[visit.id] = ask.kind
+        self.constraints[visit.id] = options.get("guided_decoding", {}).get("regex")
+
+    def _prepare(self, how: Preparing) -> None:
+        preparer = self.engine.preparer
+        if preparer.current is None:
+            return
+        if how is not Preparing.READY:
+            self.unprepared.add(constraint_of(preparer.current))
+        errors = {
+            Preparing.READY: None,
+            Preparing.INVALID: InvalidRequest("guided", "it", "another"),
+            Preparing.BROKEN: ValueError("a grammar that broke its compiler"),
+        }
+        preparer.release(errors[how])
 
     def _engine_acts(self, action: Action) -> None:
         engine = self.engine
@@ -307,6 +334,8 @@ class Player:
             case Outcome.COMPLETED:
                 # A busy engine answers for a probe by moving on.
                 assert visit.id in self.finished or visit.ticket.is_probe
+                reasons = self.world.listener.stories[visit.id].finish_reasons
+                assert all(reasons[index] == "eos" for index in self.engine.ended.get(visit.id, ()))
             case Outcome.CANCELLED | Outcome.STOPPED_BY_FRONTEND:
                 assert visit.id in self.left
                 assert outcome is Outcome.CANCELLED or kind is Kind.STOPS
@@ -318,18 +347,19 @@ class Player:
             case Outcome.INTERRUPTED:
                 assert visit.id <= self.last_drained
             case Outcome.REFUSED:
-                assert isinstance(error, Overloaded | EngineShutdown) or is_wrong
+                is_refused = kind is Kind.GUIDED and self.constraints[visit.id] in self.unprepared
+                assert isinstance(error, Overloaded | EngineShutdown) or is_wrong or is_refused
             case Outcome.FAILED:
                 is_refused = (
                     visit.id in self.engine.ids_of("submit") and visit.id not in self.engine.submitted
-                )
+                ) or self.constraints[visit.id] in self.unprepared
                 assert self.is_dead or visit.id in self.spoiled or is_refused
         assert not is_wrong or visit.id not in self.engine.submitted
 
     def _check_rest(self) -> None:
         """What holds whenever nothing can move without time passing."""
         world, story = self.world, self.story
-        world.check_lanes()
+        world.check_lanes(except_for="resolver_parked" if self.engine.preparer.is_busy else None)
         assert world.graph.executor.running_sequences == self.engine.running <= story.max_num_seqs
         if world.graph.drain.state is WorkerState.DRAINED:
             assert world.graph.ledger.is_empty
@@ -337,6 +367,10 @@ class Player:
             assert anyio.current_time() <= self.drain_ends_s + 1e-6
         for visit in world.visits:
             self._check_bound(visit)
+            # Only those whose grammar is being prepared, or who wait for their turn at that, are held up.
+            if visit.ticket.phase is Phase.RESOLVING:
+                assert self.engine.preparer.is_busy
+                assert self.kinds[visit.id] is Kind.GUIDED
         self.engine.fresh.clear()
 
     def _check_bound(self, visit: Visit) -> None:

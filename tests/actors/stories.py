@@ -27,6 +27,7 @@ class Kind(Enum):
     PROBE = "probe"
     INVALID = "invalid"
     MALFORMED = "malformed"
+    GUIDED = "guided"
 
 
 class Exit(Enum):
@@ -36,6 +37,14 @@ class Exit(Enum):
     SILENT = "silent"  # the context is marked; the reader notices by itself
     READER = "reader"  # the generator is closed, nothing else
     TWICE = "twice"
+
+
+class Preparing(Enum):
+    """What becomes of a spec that is being prepared."""
+
+    READY = "ready"
+    INVALID = "invalid"
+    BROKEN = "broken"
 
 
 class Flaw(Enum):
@@ -89,6 +98,11 @@ class Spoil:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    how: Preparing
+
+
+@dataclass(frozen=True)
 class Stranger:
     pass
 
@@ -139,8 +153,8 @@ class Die:
 
 
 Action = (
-    Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Stranger | RefuseNext | Read | Sleepy | Leave
-    | Wait | Drain | Resume | Die
+    Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Prepare | Stranger | RefuseNext | Read | Sleepy
+    | Leave | Wait | Drain | Resume | Die
 )  # fmt: skip
 
 
@@ -168,13 +182,22 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
     """Weights and makers, shared by Hypothesis and the dice."""
     who = draw_int(0, 7)
     return [
-        (18, (Ask, choose([Kind.PLAIN, Kind.PLAIN, Kind.WIDE, *Kind]), draw_int(1, 30), draw_int(0, 3))),
+        (
+            18,
+            (
+                Ask,
+                choose([Kind.PLAIN, Kind.PLAIN, Kind.WIDE, Kind.GUIDED, *Kind]),
+                draw_int(1, 30),
+                draw_int(0, 3),
+            ),
+        ),
         (14, (Say, who, draw_int(1, STEP_TOKENS))),
         (14, (SayAll,)),
         (4, (EndChoice, who)),
         (7, (Finish, who, draw_int(0, STEP_TOKENS))),
         (1, (Fail, who)),
         (2, (Spoil, who, choose(list(Flaw)))),
+        (6, (Prepare, choose([Preparing.READY, *Preparing]))),
         (1, (Stranger,)),
         (1, (RefuseNext,)),
         (18, (Read, who, draw_int(1, 4))),

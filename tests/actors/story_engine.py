@@ -6,9 +6,11 @@ from collections import Counter
 from typing import Any
 
 from protocols.engine import EngineCapabilities
+from protocols.spec import GuidedKind
 from protocols.steps import Delta, EngineId, FinishReason
 from tests.actors.stories import Flaw, Story
 from tests.doubles.engines import VOCAB_SIZE, ScriptedEngine
+from tests.doubles.preparers import HeldPreparer
 
 
 class StoryEngine(ScriptedEngine):
@@ -17,9 +19,12 @@ class StoryEngine(ScriptedEngine):
     def __init__(self, story: Story) -> None:
         super().__init__(
             story.max_num_seqs,
-            capabilities=EngineCapabilities(can_pause=story.can_pause, max_n=2),
+            capabilities=EngineCapabilities(
+                can_pause=story.can_pause, max_n=2, guided=frozenset({GuidedKind.REGEX})
+            ),
             is_confirming=story.is_confirming,
         )
+        self.preparer: HeldPreparer = HeldPreparer()
         self.refuses_next = False
         self.said: dict[EngineId, list[tuple[int, int]]] = {}
         self.ended: dict[EngineId, set[int]] = {}
@@ -27,6 +32,7 @@ class StoryEngine(ScriptedEngine):
         self.fresh: Counter[EngineId] = Counter()
 
     def submit(self, engine_id: EngineId, spec: Any) -> None:
+        assert spec.guided is None or spec.guided.grammar == f"grammar of {spec.guided.constraint}"
         if self.refuses_next:
             self.refuses_next = False
             self.calls.append(("submit", engine_id))
