@@ -9,10 +9,10 @@ from torch import Tensor
 
 from actors.engines.torch.attention import PagedAttention, attending
 from actors.engines.torch.batch import BatchBuilder
-from actors.engines.torch.choosing import Chooser, Choice
+from actors.engines.torch.choosing import Choice, Chooser
 from actors.engines.torch.kv_cache import KvCache, Scratch
 from actors.engines.torch.logprobs import positions_of
-from actors.engines.torch.scheduler import Chunk
+from actors.engines.torch.scheduler import Chunk, wants_prompt_logits
 from actors.engines.torch.sequence import Sequence
 
 
@@ -54,7 +54,7 @@ class ModelRunner:
         rows: list[int] = []
         first = 0
         for part, count in batch.wanted:
-            if count > 1 or not part.is_sampling or part.sequence.request.prompt_positions is not None:
+            if wants_prompt_logits(part.sequence):
                 _note_prompt(part, logits[first : first + count])
             first += count
             if part.is_sampling:
@@ -75,10 +75,8 @@ class ModelRunner:
 def _note_prompt(part: Chunk, logits: Tensor) -> None:
     """Row p of a prompt tells about token p + 1; about the first one nothing does."""
     positions, count = part.sequence.request.prompt_positions, part.sequence.spec.output.prompt_logprobs
-    if positions is None or count is None or part.sequence.output_tokens:
+    told = list(part.sequence.spec.prompt[part.start + 1 : part.end + 1])
+    if positions is None or count is None or not told:
         return
-    prompt = part.sequence.spec.prompt
-    told = list(prompt[part.start + 1 : part.end + 1])
-    if told:
-        found = positions_of(logits[: len(told)], told, [count] * len(told))
-        positions[part.start + 1 : part.start + 1 + len(told)] = found
+    found = positions_of(logits[: len(told)], told, [count] * len(told))
+    positions[part.start + 1 : part.start + 1 + len(told)] = found
