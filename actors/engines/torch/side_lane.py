@@ -105,7 +105,8 @@ class SideLane:
         """Sleep once, or find out that somebody's time is up."""
         now_s = time.monotonic()
         current = self._current
-        turn_ends_s = until_s if current is None else self._turn_ends_s(current)
+        # Whoever is next may begin in a moment, without a word to anybody.
+        turn_ends_s = now_s + self._turn_s if current is None else self._turn_ends_s(current)
         if current is not None and turn_ends_s <= now_s:
             self._leave_alone(current)
         elif until_s <= now_s:
