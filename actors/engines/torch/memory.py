@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines.torch.config import TorchConfig
+from actors.engines.torch.scheduler import PIECE_TOKENS
 from protocols.errors import EngineStartError
 
 _GB = 10**9
@@ -71,7 +72,8 @@ class Needs:
     """What a model takes, in bytes; ``kv_per_token`` for K and V over all layers.
 
     weights: parameters as they will lie in memory, packed copies included. loading: what is needed
-    on top for a moment while loading. row: buffers for one sampled row. scratch_per_token: gathered K and V.
+    on top for a moment while loading. row: buffers for one sampled row, everything asked for.
+    prompt_row: for one row of a prompt with logprobs. scratch_per_token: gathered K and V.
     """
 
     weights: int
@@ -79,6 +81,7 @@ class Needs:
     kv_per_token: int
     scratch_per_token: int
     row: int
+    prompt_row: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def plan_memory(config: TorchConfig, needs: Needs, longest: int, free: int) -> M
     longest: tokens of context the model is made for. free: bytes this engine may take in all.
     """
     context = _context_length(config, longest)
-    fixed = needs.weights + needs.row * config.max_num_seqs + needs.scratch_per_token * context
+    fixed = needs.weights + _row_buffers(config, needs) + needs.scratch_per_token * context
     budget = int(free * (1 - _RESERVE_SHARE))
     left = budget - fixed
     smallest = _blocks(context, config)
@@ -140,13 +143,20 @@ def _context_length(config: TorchConfig, longest: int) -> int:
     return min(context, held)
 
 
+def _row_buffers(config: TorchConfig, needs: Needs) -> int:
+    """Bytes for the rows of one step: those that are sampled, and those of a prompt with logprobs."""
+    # In chunks one prompt has its logits kept in a step, one piece of it; otherwise all that fit into it.
+    prompt_rows = PIECE_TOKENS if config.is_chunked_prefill else config.step_tokens
+    return needs.row * config.max_num_seqs + needs.prompt_row * prompt_rows
+
+
 def _blocks(tokens: int, config: TorchConfig) -> int:
     return -(-tokens // config.kv_block_tokens)
 
 
 def _shortage(config: TorchConfig, needs: Needs, context: int, free: int) -> str:
     pool_tokens = config.kv_pool_tokens or context
-    buffers = needs.row * config.max_num_seqs + needs.scratch_per_token * context
+    buffers = _row_buffers(config, needs) + needs.scratch_per_token * context
     return (
         f"not enough memory: weights {_gb(needs.weights)}, loading {_gb(needs.loading)} for a moment, "
         f"KV cache of {pool_tokens} tokens {_gb(pool_tokens * needs.kv_per_token)}, "
@@ -156,11 +166,15 @@ def _shortage(config: TorchConfig, needs: Needs, context: int, free: int) -> str
 
 def _remedy(config: TorchConfig, needs: Needs, budget: int) -> str:
     more = "Free memory" if config.memory_gb is None else "Raise memory_gb"
-    room = budget - needs.weights - needs.row * config.max_num_seqs
-    fitting = room // (needs.kv_per_token + needs.scratch_per_token) // config.kv_block_tokens
-    if needs.loading > room or fitting < 1:
+    room = budget - needs.weights - _row_buffers(config, needs)
+    fitting = min(
+        room // (needs.kv_per_token + needs.scratch_per_token),
+        (room - needs.loading) // needs.scratch_per_token,
+    )
+    blocks = fitting // config.kv_block_tokens
+    if blocks < 1:
         return f"{more}, lower max_num_seqs, or choose a smaller model."
-    return f"{more}, or lower max_seq_len to {fitting * config.kv_block_tokens}."
+    return f"{more}, or lower max_seq_len to {blocks * config.kv_block_tokens}."
 
 
 def _gb(number: int) -> str:

@@ -16,6 +16,14 @@ from protocols.errors import EngineStartError
 
 # safetensors: eight bytes give the length of a JSON header, in which each tensor has its shape.
 _LENGTH_BYTES = 8
+# Logits are worked on as float32.
+_FLOAT_BYTES = 4
+# Of one sampled row at the same moment, at most: two while the model makes it (a capped model; a bfloat16
+# one with its float32 form), two of those that are sampled in this step and are not late, one as it was,
+# for logprobs, two that processors and grammars may keep, the sampler's weights, and what it compares.
+_ROW_COPIES = 9
+# Of one row of a prompt: three while the model makes it. It is reduced at once, row by row.
+_PROMPT_ROW_COPIES = 3
 
 
 def estimate(path: Path, config: Any, dtype: torch.dtype, *, is_packed: bool) -> Needs:
@@ -34,7 +42,8 @@ def estimate(path: Path, config: Any, dtype: torch.dtype, *, is_packed: bool) ->
         loading=2 * max(tensors),
         kv_per_token=sum(layers),
         scratch_per_token=max(layers),
-        row=_row_bytes(config.vocab_size),
+        row=_ROW_COPIES * _FLOAT_BYTES * config.vocab_size,
+        prompt_row=_PROMPT_ROW_COPIES * _FLOAT_BYTES * config.vocab_size,
     )
 
 
@@ -46,7 +55,8 @@ def needs_after_loading(shapes: list[LayerShape], vocab_size: int, dtype: torch.
         loading=0,
         kv_per_token=sum(per_token),
         scratch_per_token=max(per_token),
-        row=_row_bytes(vocab_size),
+        row=_ROW_COPIES * _FLOAT_BYTES * vocab_size,
+        prompt_row=_PROMPT_ROW_COPIES * _FLOAT_BYTES * vocab_size,
     )
 
 
@@ -64,11 +74,6 @@ def _kv_numbers(layer: Any) -> int:
     heads = getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads
     width = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
     return int(2 * heads * width)
-
-
-def _row_bytes(vocab_size: int) -> int:
-    """Logits from the model, their float32 form, and the sampler's weights."""
-    return 3 * 4 * vocab_size
 
 
 def _tensor_numbers(file: Path) -> list[int]:

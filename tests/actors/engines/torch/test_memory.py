@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from protocols.errors import EngineStartError
 
 MIB = 2**20
 # 1 KiB of K/V per token; a context of 1024 tokens takes 1 MiB.
-NEEDS = Needs(weights=10 * MIB, loading=2 * MIB, kv_per_token=1024, scratch_per_token=64, row=1024)
+NEEDS = Needs(
+    weights=10 * MIB, loading=2 * MIB, kv_per_token=1024, scratch_per_token=64, row=1024, prompt_row=16
+)
 
 
 def plan(free_mib: float, longest: int = 1024, **config: Any) -> MemoryPlan:
@@ -46,7 +49,7 @@ def test_a_limit_by_the_operator_is_used_up() -> None:
     [
         (9, {}, ["weights 0.01 GB", "of 0.01 GB", "a smaller model"]),
         (11.5, {}, ["not enough memory", "loading 0.00 GB", "a smaller model"]),
-        (14, {"longest": 9000}, ["KV cache of 9000 tokens", "lower max_seq_len to 3120"]),
+        (14, {"longest": 9000}, ["KV cache of 9000 tokens", "lower max_seq_len to 3104"]),
         (14, {"max_seq_len": 4096}, ["above the model's 1024"]),
         (30, {"kv_pool_tokens": 100_000}, ["Lower kv_pool_tokens"]),
         (30, {"kv_pool_tokens": 100, "max_seq_len": 128}, ["holds 96 tokens", "max_seq_len 128"]),
@@ -65,9 +68,36 @@ def test_what_does_not_fit_is_refused_with_numbers(
 
 def test_the_advice_can_be_followed() -> None:
     """The context length that a refusal names is one that fits, and the next block would not."""
-    assert plan(14, longest=9000, max_seq_len=3120).context_length == 3120
+    assert plan(14, longest=9000, max_seq_len=3104).context_length == 3104
     with pytest.raises(EngineStartError):
-        plan(14, longest=9000, max_seq_len=3120 + 16)
+        plan(14, longest=9000, max_seq_len=3104 + 16)
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_rows_of_prompts_are_reckoned_with(is_chunked: bool) -> None:
+    """In chunks a step keeps the logits of one piece of a prompt, otherwise those of a whole step."""
+    rows = 64 if is_chunked else 512
+    settings = TorchConfig(model_path=Path("model"), is_chunked_prefill=is_chunked, step_tokens=512)
+    large = replace(NEEDS, prompt_row=MIB // 4)
+    fixed = large.weights + 64 * large.row + rows * large.prompt_row + 1024 * large.scratch_per_token
+    enough = int((fixed + large.loading) / 0.95) + 2
+    assert plan_memory(settings, large, 1024, enough).pool_tokens >= 1024
+    with pytest.raises(EngineStartError, match=f"buffers {rows * MIB / 4e9:.2f} GB"):
+        plan_memory(settings, large, 1024, enough - 4)
+
+
+def test_what_loading_takes_limits_the_advice() -> None:
+    """Where the moment of loading is what does not fit, the length that is advised is one that fits."""
+    settings = TorchConfig(model_path=Path("model"), max_num_seqs=1)
+    heavy = replace(NEEDS, loading=2 * MIB, kv_per_token=64, scratch_per_token=1024)
+    with pytest.raises(EngineStartError) as refused:
+        plan_memory(settings, heavy, 4096, 15 * MIB)
+    advised = int(str(refused.value).rpartition("max_seq_len to ")[2].rstrip("."))
+    assert (
+        plan_memory(replace(settings, max_seq_len=advised), heavy, 4096, 15 * MIB).context_length == advised
+    )
+    with pytest.raises(EngineStartError):
+        plan_memory(replace(settings, max_seq_len=advised + 16), heavy, 4096, 15 * MIB)
 
 
 def test_the_context_is_what_the_pool_holds() -> None:
