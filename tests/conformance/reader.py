@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import msgspec
 
 from protocols.spec import GenerationSpec, Sampling, StopRules
 from protocols.steps import EngineId, FinishReason
+from tests.conformance.heard_blocks import HeardBlocks
+from tests.conformance.heard_logprobs import check_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocols.engine import Engine, EngineInfo
-    from protocols.steps import Delta, EngineStep
+    from protocols.engine import Engine, EngineInfo, SpecPreparer
+    from protocols.steps import Delta, EngineStep, Position
 
 # Longer than any step of a tiny model, shorter than the time limit of a test.
 STEP_LIMIT_S = 15.0
@@ -39,6 +43,11 @@ def make_spec(
     )
 
 
+def changed(spec: GenerationSpec, **changes: Any) -> GenerationSpec:
+    """The same request but for these fields."""
+    return msgspec.structs.replace(spec, **changes)
+
+
 @dataclass(eq=False)
 class Heard:
     """What an engine has said about one request. Per choice: its tokens, its reasons."""
@@ -48,12 +57,17 @@ class Heard:
     token_ids: list[list[int]]
     reasons: dict[int, FinishReason] = field(default_factory=dict)
     stop_reasons: dict[int, int | str] = field(default_factory=dict)
+    positions: list[list[Position]] = field(default_factory=list)
+    prompt_positions: list[Position | None] = field(default_factory=list)
     deltas: int = 0
     cached_tokens: int = 0
     is_ended: bool = False
     error: str | None = None
     # What the last delta of the request said.
     last_reason: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        self.positions = [[] for _ in range(self.spec.n)]
 
     @property
     def tokens(self) -> list[int]:
@@ -77,6 +91,9 @@ class Heard:
         for token_id in delta.token_ids:
             assert type(token_id) is int, f"{delta}: not an int"
             assert 0 <= token_id < vocab_size, f"{delta}: not in the vocabulary"
+        check_logprobs(delta, self.spec, vocab_size, is_first=not self.deltas and bool(delta.token_ids))
+        self.positions[delta.index] += delta.positions or []
+        self.prompt_positions += delta.prompt_positions or []
         self.deltas += 1
         self.cached_tokens += delta.cached_tokens
         self.token_ids[delta.index] += delta.token_ids
@@ -110,6 +127,8 @@ class EngineReader:
         self.info = info
         self.steps = 0
         self.most_running = 0
+        self.blocks = HeardBlocks(info)
+        self.processor_tokens = Counter[str]()
         self._heard: dict[EngineId, Heard] = {}
         self._ended_s = 0.0
 
@@ -138,6 +157,11 @@ class EngineReader:
         self._ended_s = step.ended_s
         self.steps += 1
         self.most_running = max(self.most_running, step.running)
+        self.blocks.on_step(step)
+        for use in step.processors:
+            assert use.tokens > 0, f"{use}: a logits processor that was not called"
+            assert use.seconds >= 0, f"{use}: less than no time"
+            self.processor_tokens[use.name] += use.tokens
         for delta in step.deltas:
             assert delta.engine_id in self._heard, f"{delta} is about a request that was never submitted"
             self._heard[delta.engine_id].on_delta(delta, self.info.vocab_size)
@@ -168,3 +192,10 @@ def fill(reader: EngineReader) -> list[Heard]:
 def most_choices(reader: EngineReader) -> int:
     """The largest ``n`` that this engine takes; 1 keeps the same promises."""
     return min(reader.engine.capabilities.max_n, reader.info.max_num_seqs)
+
+
+def preparer_of(reader: EngineReader) -> SpecPreparer:
+    """Of an engine with constraints or processors."""
+    preparer = reader.engine.preparer
+    assert preparer is not None, "an engine with constraints or processors has a preparer"
+    return preparer

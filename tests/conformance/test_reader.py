@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocols.steps import Delta, EngineId, FinishReason
+from protocols.engine import EngineInfo
+from protocols.spec import Output
+from protocols.steps import Candidate, Delta, EngineId, EngineStep, FinishReason, KvRemoved, KvStored
 from tests.conformance.check_engine import open_reader
-from tests.conformance.reader import Heard, make_spec
+from tests.conformance.heard_blocks import HeardBlocks
+from tests.conformance.reader import Heard, changed, make_spec
 from tests.doubles.engines import (
     EndsWithoutReason,
     MalformedTokens,
@@ -20,6 +23,7 @@ from tests.doubles.engines import (
 
 if TYPE_CHECKING:
     from protocols.engine import Engine
+    from protocols.steps import KvEvent
 
 pytestmark = pytest.mark.anyio
 
@@ -81,3 +85,62 @@ def test_a_wrong_delta_is_caught(deltas: list[dict[str, Any]], complaint: str) -
         heard.on_delta(delta, vocab_size=100)
     with pytest.raises(AssertionError, match=complaint):
         heard.on_delta(bad, vocab_size=100)
+
+
+OWN, RIVAL, OTHER = Candidate(1, -1.0, 2), Candidate(5, -0.5, 1), Candidate(6, -2.0, 3)
+PROMPT_TOLD: list[Any] = [None, [Candidate(6, -0.1, 1)], [Candidate(7, -0.1, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("positions", "prompt", "complaint"),
+    [
+        (None, PROMPT_TOLD, "no logprobs, and they were asked for"),
+        ([], PROMPT_TOLD, "another number of positions"),
+        ([[RIVAL, OWN]], PROMPT_TOLD, "not the token that stands there"),
+        ([[OWN, RIVAL, OTHER, Candidate(7, -3.0, 4)]], PROMPT_TOLD, "more rivals"),
+        ([[OWN]], PROMPT_TOLD, "fewer rivals"),
+        ([[OWN, OTHER, RIVAL]], PROMPT_TOLD, "out of order"),
+        ([[OWN, RIVAL, RIVAL]], PROMPT_TOLD, "twice"),
+        ([[OWN, Candidate(5, -0.5, 3)]], PROMPT_TOLD, "ranks lie"),
+        ([[Candidate(1, float("nan"), 2), RIVAL]], PROMPT_TOLD, "not a number"),
+        ([[Candidate(1, 0.5, 2), RIVAL]], PROMPT_TOLD, "more likely than certain"),
+        ([[Candidate(1, -1.0, 0), RIVAL]], PROMPT_TOLD, "no rank"),
+        ([[OWN, RIVAL]], None, "no logprobs of the prompt"),
+        ([[OWN, RIVAL]], [[OWN], *PROMPT_TOLD[1:]], "prompt's first token"),
+        ([[OWN, RIVAL]], [*PROMPT_TOLD[:2], PROMPT_TOLD[1]], "not the token that stands there"),
+        ([[OWN, RIVAL]], PROMPT_TOLD[:2], "another number of positions"),
+    ],
+)
+def test_a_wrong_logprob_is_caught(positions: Any, prompt: Any, complaint: str) -> None:
+    """For a request that asked for two rivals of each token, and for none of its prompt's."""
+    spec = changed(make_spec(), output=Output(logprobs=2, prompt_logprobs=0))
+    delta = Delta(EngineId(1), [1], positions=positions, prompt_positions=prompt)
+    with pytest.raises(AssertionError, match=complaint):
+        Heard(EngineId(1), spec, [[]]).on_delta(delta, vocab_size=100)
+
+
+def stored(*hashes: int, parent: int | None = None, **changes: Any) -> KvStored:
+    facts: dict[str, Any] = {"token_ids": (1, 2) * len(hashes), "block_tokens": 2, **changes}
+    return KvStored(block_hashes=hashes, parent_hash=parent, **facts)
+
+
+@pytest.mark.parametrize(
+    ("events", "complaint"),
+    [
+        ([stored(1), stored(1)], "stored twice"),
+        ([stored(2, parent=1)], "before its parent"),
+        ([stored(1, token_ids=(1,))], "not full"),
+        ([stored(1, block_tokens=3, token_ids=(1, 2, 3))], "another size"),
+        ([stored(-1)], "no 64 bits"),
+        ([KvRemoved(block_hashes=(1,))], "nobody knew"),
+        ([stored(1, 2), KvRemoved(block_hashes=(1,))], "before its children"),
+        ([stored(1, 2, 3, 4, 5)], "than there are"),
+    ],
+)
+def test_a_wrong_event_is_caught(events: list[KvEvent], complaint: str) -> None:
+    """In a cache of four blocks of two tokens."""
+    info = EngineInfo(
+        model="m", context_length=64, max_num_seqs=2, vocab_size=100, block_tokens=2, total_blocks=4
+    )
+    with pytest.raises(AssertionError, match=complaint):
+        HeardBlocks(info).on_step(EngineStep([], 0.0, 0.0, kv_events=tuple(events)))
