@@ -2,74 +2,95 @@
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from pathlib import Path
+import time
 from typing import Any
 
 import llguidance
-import llguidance.hf
-from transformers import AutoTokenizer
+import numpy
 
-from actors.engines.torch.grammars.matcher import GrammarState
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.grammars.complaints import brief
+from actors.engines.torch.grammars.limits import FIRST_MASK_S, TRIED_TOKENS, field_of, parser_limits, text_of
+from actors.engines.torch.grammars.matcher import GrammarState, compute_mask
+from actors.engines.torch.grammars.schemas import read_schema, schema_source
+from actors.engines.torch.grammars.structural_tags import structural_tag_source
+from actors.engines.torch.grammars.texts import choice_source, grammar_source, regex_source
+from actors.engines.torch.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
+
+_TOO_COSTLY = "a constraint that costs less to follow"
 
 
 class CompiledGrammar:
     """A template: every sequence follows a copy of its own."""
 
-    def __init__(self, matcher: Any, vocab_size: int) -> None:
+    def __init__(self, matcher: Any, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._matcher = matcher
+        self._vocabulary = vocabulary
         self._vocab_size = vocab_size
 
     def new_state(self) -> GrammarState:
         """At the beginning of the output. Any thread."""
-        return GrammarState(self._matcher.deep_copy(), self._vocab_size)
+        return GrammarState(self._matcher.deep_copy(), self._vocabulary, self._vocab_size)
 
 
-class GrammarCompiler:
-    """`find` in the event loop; `load` and `compile` on one other thread."""
+def compile_grammar(guided: Guided, vocabulary: Vocabulary, vocab_size: int) -> CompiledGrammar:
+    """Compile, and try the first tokens. Any thread but the event loop's; there is no limit to its time.
 
-    def __init__(self, model_path: Path, vocab_size: int) -> None:
-        self._model_path = model_path
-        self._vocab_size = vocab_size
-        self._tokenizer: Any = None
-        self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()
-
-    def load(self) -> None:
-        """Read the tokenizer."""
-        if self._tokenizer is None:
-            tokenizer = AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
-            self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=self._vocab_size)
-
-    def find(self, guided: Guided) -> CompiledGrammar | None:
-        """What was compiled before."""
-        return self._kept.get(_key(guided))
-
-    def compile(self, guided: Guided) -> CompiledGrammar:
-        """Raises InvalidRequest."""
-        self.load()
-        text = guided.constraint if isinstance(guided.constraint, str) else json.dumps(guided.constraint)
-        field = f"sampling_options.guided_decoding.{guided.kind.value}"
-        if guided.kind is GuidedKind.JSON:
-            source = llguidance.LLMatcher.grammar_from_json_schema(text)
-        elif guided.kind is GuidedKind.REGEX:
-            source = llguidance.LLMatcher.grammar_from_regex(text)
-        else:
-            source = llguidance.grammar_from("grammar", text)
-        matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=0)
-        if matcher.is_error():
-            raise InvalidRequest(field, text, matcher.get_error())
-        grammar = CompiledGrammar(matcher, self._vocab_size)
-        try:
-            grammar.new_state().fill_mask()
-        except SteeringFailed as exc:
-            raise InvalidRequest(field, text, str(exc)) from exc
-        self._kept[_key(guided)] = grammar
-        return grammar
+    Raises InvalidRequest for a constraint that makes no sense, that cannot be obeyed, or that costs too much.
+    """
+    text, field = text_of(guided), field_of(guided.kind)
+    matcher = llguidance.LLMatcher(
+        vocabulary.library, _source(guided, field, vocabulary), log_level=0, limits=parser_limits()
+    )
+    if matcher.is_error():
+        raise InvalidRequest(field, text, f"what llguidance can follow ({brief(matcher.get_error())})")
+    _try_out(matcher, vocabulary, field, text)
+    return CompiledGrammar(matcher, vocabulary, vocab_size)
 
 
-def _key(guided: Guided) -> str:
-    return f"{guided.kind.value}:{json.dumps(guided.constraint, sort_keys=True)}"
+def _source(guided: Guided, field: str, vocabulary: Vocabulary) -> str:
+    """A grammar of llguidance, as text."""
+    constraint = guided.constraint
+    match guided.kind:
+        case GuidedKind.JSON:
+            return schema_source(read_schema(constraint, field), field)
+        case GuidedKind.CHOICE:
+            return choice_source(constraint, field)
+        case GuidedKind.STRUCTURAL_TAG:
+            return structural_tag_source(constraint, field, vocabulary)
+        case GuidedKind.REGEX | GuidedKind.GRAMMAR:
+            if not isinstance(constraint, str):
+                raise InvalidRequest(field, constraint, "a text")
+            return (
+                regex_source(constraint)
+                if guided.kind is GuidedKind.REGEX
+                else grammar_source(constraint, field)
+            )
+
+
+def _try_out(matcher: Any, vocabulary: Vocabulary, field: str, text: str) -> None:
+    """The first mask, on the template, so that its copies have it; then some tokens, on a copy.
+
+    What a matcher cannot do it says only when it has to.
+    """
+    started_s = time.thread_time()
+    mask = numpy.zeros(-(-vocabulary.width // 32), dtype=numpy.int32)
+    compute_mask(matcher, mask)
+    if matcher.is_error():
+        raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(matcher.get_error())})")
+    if time.thread_time() - started_s > FIRST_MASK_S:
+        raise InvalidRequest(
+            field, text, f"{_TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)"
+        )
+    copy = matcher.deep_copy()
+    for _ in range(TRIED_TOKENS):
+        bits = numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")
+        bits[list(vocabulary.ends)] = 0
+        if not bits.any() or copy.is_stopped():
+            return
+        copy.consume_token(int(bits.argmax()))
+        if not copy.is_error() and not copy.is_stopped():
+            compute_mask(copy, mask)
+        if copy.is_error():
+            raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(copy.get_error())})")

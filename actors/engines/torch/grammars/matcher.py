@@ -6,11 +6,25 @@ from typing import Any
 
 import numpy
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from actors.engines.torch.grammars.limits import TOO_COSTLY, accept_budget, mask_budget
+from actors.engines.torch.grammars.vocabulary import Vocabulary
 from actors.engines.torch.steering_failed import SteeringFailed
 
 _WORD_BITS = 32
+# llguidance's word for why it gave up, and ours: stable, and free of content.
+_REASONS = {
+    "ParserTooComplex": TOO_COSTLY,
+    "LexerTooComplex": TOO_COSTLY,
+    "InternalError": "the grammar could not be followed any further",
+}
+
+
+def compute_mask(matcher: Any, mask: NDArray[numpy.int32]) -> None:
+    """Fill ``mask``, one bit for each token. Without the GIL; never raises for what the grammar does."""
+    matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
 
 
 class GrammarState:
@@ -19,32 +33,43 @@ class GrammarState:
     Used by one thread at a time: the engine's, and a side lane while it fills the mask.
     """
 
-    def __init__(self, matcher: Any, vocab_size: int) -> None:
+    def __init__(self, matcher: Any, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._matcher = matcher
+        self._tokens = vocabulary.tokens
         self._vocab_size = vocab_size
-        self._mask = numpy.zeros(-(-vocab_size // _WORD_BITS), dtype=numpy.int32)
+        self._mask = numpy.zeros(-(-vocabulary.width // _WORD_BITS), dtype=numpy.int32)
+        self._forbidden: Tensor | None = None
+        self._mask_budget = mask_budget()
+        self._accept_budget = accept_budget()
 
     def fill_mask(self) -> None:
         """On a side lane: find out which tokens may come next. Raises SteeringFailed."""
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
-        self._check()
+        with self._mask_budget.spending():
+            compute_mask(self._matcher, self._mask)
+            self._check()
+            bits = numpy.unpackbits(~self._mask.view(numpy.uint8), bitorder="little")[: self._vocab_size]
+        # Logits that no token belongs to, where a model has more of them than its tokenizer.
+        bits[self._tokens :] = 1
+        self._forbidden = torch.as_tensor(bits.view(numpy.bool_))
 
     def apply_mask(self, row: Tensor) -> None:
         """Forbid in ``[vocabulary]`` what may not come next. ``fill_mask`` was called since `accept`."""
-        bits = numpy.unpackbits(self._mask.view(numpy.uint8), bitorder="little")[: self._vocab_size]
-        is_allowed = torch.from_numpy(bits).to(row.device)
-        row.masked_fill_(is_allowed == 0, float("-inf"))
+        if self._forbidden is None:
+            raise SteeringFailed("the grammar has not said what may come next")
+        row.masked_fill_(self._forbidden.to(row.device), float("-inf"))
 
     def accept(self, token: int) -> bool:
         """Note the chosen token. True when the grammar is complete: nothing but the end may follow.
 
         Raises SteeringFailed where llguidance gives up.
         """
-        self._matcher.consume_token(token)
-        self._check()
+        self._forbidden = None
+        with self._accept_budget.spending():
+            self._matcher.consume_token(token)
+            self._check()
         return bool(self._matcher.is_stopped())
 
     def _check(self) -> None:
         """A matcher in error allows only the end, so that an error would look like a clean finish."""
         if self._matcher.is_error():
-            raise SteeringFailed(f"the grammar became too costly to follow ({self._matcher.stop_reason()})")
+            raise SteeringFailed(_REASONS.get(self._matcher.stop_reason(), _REASONS["InternalError"]))

@@ -1,0 +1,161 @@
+"""The formats of a structural tag that hold no other formats, each written as a Lark expression.
+
+Free text is the difficulty: a lexer that reads on for as long as it can would never let go of it. So
+whatever holds free text is told by what it ends (``ends``), and reads up to there, lazily. Free text
+that nothing ends is "open": it has to come last.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import llguidance
+import msgspec
+
+from actors.engines.torch.grammars.complaints import brief
+from actors.engines.torch.grammars.lark import LarkText, choice_of, joined, one_token, other_tokens
+from actors.engines.torch.grammars.limits import parser_limits
+from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.schemas import check_schema, schema_source
+from actors.engines.torch.grammars.tag_nodes import Node
+from actors.engines.torch.grammars.texts import lark_of, regex_source
+from actors.engines.torch.grammars.vocabulary import Vocabulary
+from protocols.errors import InvalidRequest
+
+
+class Part(NamedTuple):
+    """An expression. is_open: it ends in free text. has_end: one of the ``ends`` is in it already."""
+
+    text: str
+    is_open: bool = False
+    has_end: bool = False
+
+
+class LeafFormats:
+    """Of one structural tag, and what all formats use to say where they begin and end.
+
+    lark: the rules so far. embedded: grammars that the rules refer to by name.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.lark = LarkText(vocabulary)
+        self.embedded: list[dict[str, str]] = []
+
+    def free(self, node: Node, ends: tuple[str, ...], excludes: tuple[str, ...]) -> Part:
+        """Free text up to one of the ends, or for ever."""
+        if not ends:
+            return Part(self.lark.free_text(excludes), is_open=True)
+        found = [self.lark.text_until(end, excludes) for end in ends]
+        texts = [text for text in found if text is not None]
+        if len(texts) < len(ends):
+            raise InvalidRequest(node.field, node.type, "free text whose end begins with its special token")
+        return Part(choice_of(texts), has_end=True)
+
+    def ended(self, part: Part, ends: tuple[str, ...]) -> str:
+        """The part and, unless it has it already, one of the ends."""
+        if part.has_end or not ends:
+            return part.text
+        return joined(part.text, choice_of([self.lark.fixed(end) for end in ends]))
+
+    def going_on(self, text: str, field: str) -> str:
+        """Text of a format. With its end token an answer is over: it cannot be part of a format."""
+        if any(part in self.vocabulary.ends for part in self.vocabulary.parts_of(text)):
+            raise InvalidRequest(field, text, "a text without a token that ends the answer")
+        return text
+
+    def boundary(self, value: Any, field: str) -> str:
+        """The name of the special token that a tag begins or ends with."""
+        known = self._known(value.get("token"), f"{field}.token")
+        for name, number in self.vocabulary.special.items():
+            if number == known and value.get("type") == "token":
+                return name
+        raise InvalidRequest(field, value, "a string, or a special token of the model")
+
+    def const_string(self, node: Node, _: tuple[str, ...]) -> Part:
+        node.only("value")
+        return Part(self.lark.fixed(self.going_on(node.text("value"), f"{node.field}.value")))
+
+    def json_schema(self, node: Node, _: tuple[str, ...]) -> Part:
+        node.only("json_schema", "style")
+        if node.get("style", "json") != "json":
+            raise node.refusal("style", "json only")
+        schema, field = node.get("json_schema"), f"{node.field}.json_schema"
+        if as_object(schema) is None and not isinstance(schema, bool):
+            raise node.refusal("json_schema", "a JSON schema: an object or a boolean")
+        check_schema(schema, field)
+        _validate(schema_source(schema, field), field, schema)
+        text = "{}" if schema is True else msgspec.json.encode(schema).decode()
+        return Part(self.lark.rule(f"%json {text}"))
+
+    def regex(self, node: Node, ends: tuple[str, ...]) -> Part:
+        """With its end in the same terminal, where it can be: the end may look like more of it."""
+        node.only("pattern")
+        pattern = node.text("pattern")
+        _validate(regex_source(pattern), f"{node.field}.pattern", pattern)
+        body = f"/{llguidance.regex_to_lark(pattern, '')}/"
+        if ends and all(isinstance(part, str) for end in ends for part in self.vocabulary.parts_of(end)):
+            return Part(
+                self.lark.terminal(f"{body} {choice_of([*map(self.lark.fixed, ends)])}"), has_end=True
+            )
+        return Part(self.lark.terminal(body))
+
+    def grammar(self, node: Node, _: tuple[str, ...]) -> Part:
+        node.only("grammar")
+        field = f"{node.field}.grammar"
+        lark = lark_of(node.text("grammar"), field)
+        _validate(llguidance.LLMatcher.grammar_from_lark(lark), field, node.text("grammar"))
+        name = f"embedded_{len(self.embedded)}"
+        self.embedded.append({"name": name, "lark_grammar": lark})
+        return Part(f"@{name}")
+
+    def any_text(self, node: Node, ends: tuple[str, ...]) -> Part:
+        node.only("excludes")
+        return self.free(node, ends, node.texts("excludes"))
+
+    def any_tokens(self, node: Node, ends: tuple[str, ...]) -> Part:
+        """Tokens where the vocabulary has them and nothing but a token ends them, else text without them."""
+        node.only("exclude_tokens")
+        excluded = self._excluded(node)
+        stops = [self.vocabulary.special.get(end) for end in ends]
+        if any(isinstance(number, str) for number in excluded) or None in stops:
+            names = {number: name for name, number in self.vocabulary.ids.items()}
+            return self.free(
+                node, ends, tuple(number if isinstance(number, str) else names[number] for number in excluded)
+            )
+        numbers = [number for number in (*excluded, *stops) if isinstance(number, int)]
+        tokens = f"{other_tokens([*numbers, *self.vocabulary.ends])}*"
+        return Part(self.ended(Part(tokens), ends), is_open=not ends, has_end=bool(ends))
+
+    def token(self, node: Node, _: tuple[str, ...]) -> Part:
+        node.only("token")
+        known = self._known(node.get("token"), f"{node.field}.token")
+        if isinstance(known, str) or known in self.vocabulary.ends:
+            raise node.refusal("token", "a token of the model, and none that ends the answer")
+        return Part(one_token(known))
+
+    def exclude_token(self, node: Node, _: tuple[str, ...]) -> Part:
+        node.only("exclude_tokens")
+        known = [number for number in self._excluded(node) if isinstance(number, int)]
+        return Part(other_tokens([*known, *self.vocabulary.ends]))
+
+    def _excluded(self, node: Node) -> list[int | str]:
+        """Tokens of a list: their ids, or the text of those that the vocabulary does not have."""
+        value = as_list(node.get("exclude_tokens", []))
+        if value is None:
+            raise node.refusal("exclude_tokens", "a list of tokens")
+        return [self._known(item, f"{node.field}.exclude_tokens[{at}]") for at, item in enumerate(value)]
+
+    def _known(self, value: Any, field: str) -> int | str:
+        if isinstance(value, str) and value:
+            return self.vocabulary.ids.get(value, value)
+        if isinstance(value, int) and value in self.vocabulary.ids.values():
+            return value
+        raise InvalidRequest(field, value, "a token of the model: its text, or its id")
+
+
+def _validate(source: str, field: str, value: object) -> None:
+    """Find the fault here, where its path is known. Raises InvalidRequest."""
+    complaint = llguidance.LLMatcher.validate_grammar(source, None, limits=parser_limits())
+    if complaint and not complaint.startswith("WARNING"):
+        raise InvalidRequest(field, value, f"what llguidance can follow ({brief(complaint)})")

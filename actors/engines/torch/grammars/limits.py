@@ -1,0 +1,137 @@
+"""What a constraint may cost. Every number is here, with where it comes from.
+
+They bound three things: the work before a request is admitted (`PREPARE_S`), what it may cost while
+it runs (`Budget`), and the memory of both (sizes, states, cache).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import llguidance
+import msgspec
+
+from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.steering_failed import SteeringFailed
+from protocols.errors import InvalidRequest
+from protocols.spec import Guided, GuidedKind
+
+# Bytes of a constraint's text. The largest schemas people write are some ten KiB; one of this size is
+# compiled in 20 to 80 ms. 20,000 enum values, or 500 properties of 50 values, do not fit.
+MOST_SOURCE_BYTES = 64 * 1024
+# Levels of JSON in one another, where a schema spends two on every object.
+MOST_DEPTH = 64
+MOST_CHOICES = 1_000
+# Rules of a GBNF grammar: converting it takes time that grows with their square, 0.07 s at this many.
+MOST_GBNF_RULES = 500
+
+# Seconds for preparing one request, all of it, and of computing for the first mask.
+PREPARE_S = 5.0
+FIRST_MASK_S = 1.0
+# Tokens that are tried before a request is admitted: some grammars break only at the first.
+TRIED_TOKENS = 3
+# Threads that may be stuck in a preparation that nobody waits for any more.
+MOST_STUCK = 4
+
+MOST_CACHED = 128
+MOST_CACHED_BYTES = 4 * 1024 * 1024
+
+TOO_COSTLY = "the grammar became too costly to follow"
+
+
+def parser_limits() -> llguidance.LLParserLimits:
+    """llguidance's own limits. They count work, not time: the comments say what that is on one core."""
+    return llguidance.LLParserLimits(
+        # An object has four items for each optional property: enough for 1,000 of them.
+        max_items_in_row=5_000,
+        # 20 ms. Enum values cost about 50 each.
+        initial_lexer_fuel=1_000_000,
+        # 14 ms, within one turn of a side lane; words of bounded length need 60,000.
+        step_lexer_fuel=200_000,
+        # Wide schemas need some 4,000; what needs more is ambiguous and grows with every token.
+        step_max_items=10_000,
+        # One or two KiB each: 100 MB at the worst, for one sequence. A long string with a bounded length
+        # has a state for each of its characters.
+        max_lexer_states=50_000,
+        # Symbols. 64 KiB of source make 30,000 at the most.
+        max_grammar_size=200_000,
+        precompute_large_lexemes=True,
+        # The text of an error would hold the output so far.
+        verbose_errors=False,
+    )
+
+
+class Budget:
+    """CPU seconds that following a grammar may cost: ``burst_s`` at once, and ``token_s`` for each token.
+
+    In CPU time of the calling thread, so that a busy machine is not blamed on a grammar.
+    """
+
+    def __init__(self, burst_s: float, token_s: float) -> None:
+        self._left_s = burst_s
+        self._token_s = token_s
+
+    @contextmanager
+    def spending(self) -> Generator[None]:
+        """Around the work for one token. Raises SteeringFailed when the budget is used up."""
+        started_s = time.thread_time()
+        yield
+        self._left_s += self._token_s - (time.thread_time() - started_s)
+        if self._left_s < 0:
+            raise SteeringFailed(TOO_COSTLY)
+
+
+def mask_budget() -> Budget:
+    """On a side lane. A mask takes 0.1 ms, the first ones up to 10; nobody waits longer than a turn."""
+    return Budget(burst_s=0.5, token_s=0.005)
+
+
+def accept_budget() -> Budget:
+    """In the engine's thread, where everybody waits: 0.02 ms is usual, 5 the longest of a sane grammar."""
+    return Budget(burst_s=0.03, token_s=0.001)
+
+
+def field_of(kind: GuidedKind) -> str:
+    """The path of a constraint in the request."""
+    return f"sampling_options.guided_decoding.{kind.value}"
+
+
+def text_of(guided: Guided) -> str:
+    """The constraint as text, the order of keys kept: properties are written in that order.
+
+    Raises InvalidRequest for what is too long, and for what JSON cannot say.
+    """
+    field, constraint = field_of(guided.kind), guided.constraint
+    try:
+        text = constraint if isinstance(constraint, str) else msgspec.json.encode(constraint).decode()
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidRequest(field, constraint, f"what JSON can say ({type(exc).__name__})") from exc
+    if size > MOST_SOURCE_BYTES:
+        raise InvalidRequest(field, _Bytes(size), f"at most {MOST_SOURCE_BYTES} bytes of text")
+    return text
+
+
+def check_depth(value: object, field: str) -> None:
+    """Raises InvalidRequest where JSON is nested deeper than is allowed."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise InvalidRequest(field, value, f"at most {MOST_DEPTH} levels of nesting")
+        level = [inner for outer in level for inner in _inside(outer)]
+
+
+def _inside(value: object) -> list[object]:
+    members = as_object(value)
+    inside = as_list(value) or [] if members is None else members.values()
+    return [inner for inner in inside if isinstance(inner, dict | list)]
+
+
+class _Bytes(int):
+    """A size that reads as one in an error text."""
+
+    def __repr__(self) -> str:
+        return f"a constraint of {int(self)} bytes"

@@ -1,0 +1,96 @@
+"""JSON schemas: which keywords are obeyed. All others are refused by name.
+
+llguidance refuses the keywords it knows and cannot obey, and passes over those it has never heard of.
+A keyword that changes nothing would be a silent lie, so they are checked here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llguidance
+import msgspec
+
+from actors.engines.torch.grammars.complaints import brief
+from actors.engines.torch.grammars.limits import check_depth
+from actors.engines.torch.grammars.plain import as_list, as_object
+from protocols.errors import InvalidRequest
+
+# Obeyed. `test_every_keyword_is_obeyed` has an example for each.
+_ASSERTIONS = frozenset(
+    {
+        "type", "enum", "const", "format", "pattern", "minLength", "maxLength",
+        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "required", "minItems", "maxItems", "minProperties", "maxProperties", "$ref",
+    }
+)  # fmt: skip
+# Obeyed, and with schemas inside: under names, in a list, or one (or a list, or a boolean).
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+_LISTED = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+_SINGLE = frozenset({"items", "additionalItems", "additionalProperties"})
+# They say nothing about which values are valid. "x-..." is for everybody's own use and means nothing here.
+_ANNOTATIONS = frozenset(
+    {
+        "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+        "$schema", "$id", "$comment", "contentEncoding", "contentMediaType", "discriminator",
+    }
+)  # fmt: skip
+_KNOWN = _ASSERTIONS | _NAMED | _LISTED | _SINGLE | _ANNOTATIONS
+_OWN = "x-"
+# llguidance reads its options there; they are the operator's.
+_OPTIONS = "x-guidance"
+
+# llguidance would go on with what it cannot obey, or take oneOf for anyOf.
+_STRICT: Any = {"lenient": False, "coerce_one_of": False}
+
+
+def read_schema(constraint: object, field: str) -> Any:
+    """The schema, from JSON text or as it is: an object or a boolean. Raises InvalidRequest."""
+    schema: Any = constraint
+    if isinstance(constraint, str):
+        try:
+            schema = msgspec.json.decode(constraint)
+        except (ValueError, RecursionError) as exc:
+            raise InvalidRequest(field, constraint, "a JSON schema, also as text") from exc
+    if as_object(schema) is None and not isinstance(schema, bool):
+        raise InvalidRequest(field, constraint, "a JSON schema: an object, or text of one")
+    check_schema(schema, field)
+    return schema
+
+
+def check_schema(schema: Any, field: str) -> None:
+    """Raises InvalidRequest for a keyword that would not be obeyed, with the path to it."""
+    check_depth(schema, field)
+    _check(schema, field)
+
+
+def schema_source(schema: Any, field: str) -> str:
+    """A grammar of llguidance. Raises InvalidRequest where llguidance refuses the schema."""
+    text = msgspec.json.encode(schema).decode()
+    try:
+        # It wants its options in an object.
+        source = llguidance.LLMatcher.grammar_from_json_schema(
+            "{}" if schema is True else text, None, _STRICT
+        )
+    except ValueError as exc:
+        raise InvalidRequest(field, schema, f"a JSON schema ({brief(str(exc))})") from exc
+    return source
+
+
+def _check(schema: Any, field: str) -> None:
+    for keyword, value in (as_object(schema) or {}).items():
+        where = f"{field}.{keyword}"
+        if keyword == _OPTIONS or (keyword not in _KNOWN and not keyword.startswith(_OWN)):
+            raise InvalidRequest(field, keyword, "only keywords of JSON Schema that are obeyed here")
+        for place, inner in _schemas_in(keyword, value):
+            _check(inner, where + place)
+
+
+def _schemas_in(keyword: str, value: Any) -> list[tuple[str, Any]]:
+    """Schemas below a keyword, each with the rest of its path."""
+    if keyword in _NAMED:
+        return [(f".{name}", inner) for name, inner in (as_object(value) or {}).items()]
+    items = as_list(value)
+    if keyword in _LISTED | _SINGLE and items is not None:
+        return [(f"[{index}]", inner) for index, inner in enumerate(items)]
+    return [("", value)] if keyword in _SINGLE else []

@@ -1,0 +1,90 @@
+"""The model's tokenizer as llguidance wants it, and which of its tokens are special."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llguidance.hf
+import msgspec
+from transformers import AutoTokenizer
+
+from actors.engines.torch.grammars.plain import as_list, as_object
+
+# Their types are only partly known.
+_AutoTokenizer: Any = AutoTokenizer
+_from_tokenizer: Any = llguidance.hf.from_tokenizer
+
+_SETTINGS = ("generation_config.json", "config.json")
+
+
+class NoTokenizer(Exception):
+    """The model folder has none that grammars can be followed with. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Of one model.
+
+    library: llguidance's tokenizer, ``width`` tokens wide. tokens: how many of them exist.
+    special: ids of the tokens that are no text, by what they are called. ends: ids that end an answer.
+    """
+
+    library: Any
+    width: int
+    tokens: int
+    ids: dict[str, int]
+    special: dict[str, int]
+    ends: tuple[int, ...]
+
+    def parts_of(self, text: str) -> list[str | int]:
+        """Text cut at the special tokens in it: pieces of plain text, and ids."""
+        if not self.special:
+            return [text] if text else []
+        names = "|".join(re.escape(name) for name in sorted(self.special, key=len, reverse=True))
+        pieces = re.split(f"({names})", text)
+        return [self.special.get(piece, piece) for piece in pieces if piece]
+
+
+def read_vocabulary(folder: Path, vocab_size: int) -> Vocabulary:
+    """Read the tokenizer of a model whose logits are ``vocab_size`` wide; takes a second.
+
+    Raises NoTokenizer. A tokenizer may be smaller than the logits (padding) or larger.
+    """
+    try:
+        tokenizer: Any = _AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as exc:
+        raise NoTokenizer(
+            f"the model folder has no tokenizer that can be read ({type(exc).__name__})"
+        ) from exc
+    if not getattr(tokenizer, "is_fast", False):
+        raise NoTokenizer("the model folder has no fast tokenizer (tokenizer.json)")
+    ids: dict[str, int] = tokenizer.get_vocab()
+    tokens = max(ids.values(), default=-1) + 1
+    width = max(tokens, vocab_size)
+    ends = _ends(folder, tokenizer, min(tokens, vocab_size))
+    if not ends:
+        raise NoTokenizer("the model folder names no token that ends an answer")
+    try:
+        library = _from_tokenizer(tokenizer, n_vocab=width, eos_token=list(ends))
+    except Exception as exc:
+        raise NoTokenizer(
+            f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
+        ) from exc
+    special = {name: number for name, number in ids.items() if library.is_special_token(number)}
+    return Vocabulary(library, width, tokens, ids, special, ends)
+
+
+def _ends(folder: Path, tokenizer: Any, tokens: int) -> tuple[int, ...]:
+    """All ids that end an answer, the tokenizer's own first. Those without logits end nothing."""
+    found: list[Any] = [tokenizer.eos_token_id]
+    for name in _SETTINGS:
+        try:
+            settings = msgspec.json.decode((folder / name).read_bytes())
+        except (OSError, ValueError):
+            continue
+        named = (as_object(settings) or {}).get("eos_token_id")
+        found += as_list(named) or [named]
+    return tuple(dict.fromkeys(end for end in found if isinstance(end, int) and 0 <= end < tokens))
