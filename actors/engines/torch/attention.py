@@ -20,6 +20,7 @@ from torch.nn import functional
 from actors.engines.torch.batch import Span, StepBatch
 from actors.engines.torch.kv_cache import KvCache, Scratch
 from actors.engines.torch.masks import first_key_of, span_mask
+from actors.engines.torch.scheduler import PIECE_TOKENS
 
 IMPLEMENTATION = "dynamo_actor_ragged"
 """Name under which transformers knows the function."""
@@ -126,9 +127,12 @@ class PagedAttention:
         if call.window not in span.masks:
             span.masks[call.window] = span_mask(span, call.window, first_key, key)
         mask = span.masks[call.window]
-        if span.rows == span.sequences:
+        if span.lead is None:
             return _attend_rows(call, query, key, value, mask)
-        return _attend_chunk(call, query, key, value, mask)
+        if span.rows < PIECE_TOKENS:
+            # What is not computed now is nothing but places: the rows keep theirs, and so their bits.
+            query = functional.pad(query, (0, 0, span.lead, PIECE_TOKENS - span.lead - span.rows))
+        return _attend_piece(call, query, key, value, mask)[span.lead : span.lead + span.rows]
 
     def _context(self, pool: Tensor, which: int, span: Span) -> Tensor:
         """K or V ``[sequences, kv heads, keys, width]``: a view of the pool, or gathered into scratch."""
@@ -154,8 +158,8 @@ def _attend_rows(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Te
     return output.reshape(rows, heads, value.shape[-1])
 
 
-def _attend_chunk(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Many query rows of one sequence."""
+def _attend_piece(call: Call, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Many query rows of one sequence, all of a piece."""
     if call.softcap is None and call.sinks is None:
         output = functional.scaled_dot_product_attention(
             query.unsqueeze(0), key, value, attn_mask=mask, scale=call.scaling, enable_gqa=True

@@ -2,7 +2,11 @@
 
 Rows are tokens. Prompts are cut into pieces, one attention call each; every token of an output is a
 part of its own, also when it is computed again after a preemption, so that it gets the same bits as
-the first time. Single rows come first, sorted by context length, in groups that share a call.
+the first time. Tokens of outputs come first, sorted by context length, in groups that share a call.
+
+A piece is attended to as if it were whole, whatever of it is computed now: always as many query rows,
+always up to its last key. So a token of a prompt has the same place in a call of the same size in any
+prompt that begins with it, and gets the same bits, wherever a chunk or a hit in the cache begins.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ ALONE_TOKENS = 1024
 class Span:
     """Rows ``first`` .. ``first + rows - 1`` that share one attention call.
 
-    sequences: 1, or several with one row each. context_tokens: keys of the longest one;
-    padded_tokens: the same in whole blocks. blocks: those to gather, sequence after sequence; None
-    where they are consecutive, and ``first_slot`` is where they begin. lengths: keys of each sequence.
-    start: position of the first row. masks: by window, filled by the first layer that needs one.
+    sequences: 1, or several with one row each. context_tokens: keys of the longest one, or up to the
+    end of the piece; padded_tokens: the same in whole blocks. blocks: those to gather, sequence after
+    sequence; None where they are consecutive, and ``first_slot`` is where they begin. lengths: keys of
+    each sequence. lead: rows of the piece in front of the first row, None where the span is no piece.
+    start: position of the first row, of a piece its beginning. masks: by window, filled by the first
+    layer that needs one.
     """
 
     first: int
@@ -39,6 +45,7 @@ class Span:
     blocks: Tensor | None
     first_slot: int
     lengths: list[int]
+    lead: int | None
     masks: dict[int | None, Tensor] = field(default_factory=dict[int | None, Tensor])
 
 
@@ -70,11 +77,11 @@ class BatchBuilder:
     def build(self, chunks: list[Chunk]) -> StepBatch:
         """Raises nothing for chunks as the scheduler makes them."""
         parts = [part for chunk in chunks for part in _parts(chunk)]
-        singles = sorted((part for part in parts if part.rows == 1), key=lambda part: part.end)
-        pieces = [part for part in parts if part.rows > 1]
+        singles = sorted((part for part in parts if not _is_piece(part)), key=lambda part: part.end)
+        pieces = [part for part in parts if _is_piece(part)]
         spans = self._group(singles)
         for piece in pieces:
-            spans.append(self._span([piece], _next_row(spans)))
+            spans.append(self._span_of_piece(piece, _next_row(spans)))
         return self._tensors(singles + pieces, spans)
 
     def _tensors(self, parts: list[Chunk], spans: list[Span]) -> StepBatch:
@@ -108,16 +115,22 @@ class BatchBuilder:
         for part in singles:
             padded = self._padded(part.end) * (len(group) + 1)
             if group and (padded > self._group_tokens or part.end >= ALONE_TOKENS):
-                spans.append(self._span(group, _next_row(spans)))
+                spans.append(self._span(group, _next_row(spans), group[-1].end))
                 group = []
             group.append(part)
         if group:
-            spans.append(self._span(group, _next_row(spans)))
+            spans.append(self._span(group, _next_row(spans), group[-1].end))
         return spans
 
-    def _span(self, parts: list[Chunk], first: int) -> Span:
+    def _span_of_piece(self, piece: Chunk, first: int) -> Span:
+        lead = piece.start % PIECE_TOKENS
+        begin = piece.start - lead
+        span = self._span([piece], first, begin + PIECE_TOKENS)
+        span.start, span.lead = begin, lead
+        return span
+
+    def _span(self, parts: list[Chunk], first: int, context_tokens: int) -> Span:
         blocks: list[int] = []
-        context_tokens = max(part.end for part in parts)
         padded_tokens = self._padded(context_tokens)
         count = padded_tokens // self._block_tokens
         for part in parts:
@@ -135,6 +148,7 @@ class BatchBuilder:
             blocks=None if is_consecutive else self._tensor(blocks),
             first_slot=blocks[0] * self._block_tokens,
             lengths=[part.end for part in parts],
+            lead=None,
         )
 
     def _slots(self, part: Chunk) -> list[int]:
@@ -146,6 +160,10 @@ class BatchBuilder:
 
     def _tensor(self, numbers: list[int] | list[list[int]]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self._device)
+
+
+def _is_piece(part: Chunk) -> bool:
+    return part.start < len(part.sequence.spec.prompt)
 
 
 def _parts(chunk: Chunk) -> Iterator[Chunk]:

@@ -20,7 +20,9 @@ class BlockPool:
     What is kept for reuse was proved: it is only learned once a token was chosen behind it.
     """
 
-    def __init__(self, allocator: BlockAllocator, cache: PrefixCache, scrub: Callable[[list[int]], None]) -> None:
+    def __init__(
+        self, allocator: BlockAllocator, cache: PrefixCache, scrub: Callable[[list[int]], None]
+    ) -> None:
         self._allocator = allocator
         self._cache = cache
         self._scrub = scrub
@@ -42,11 +44,11 @@ class BlockPool:
         return self._cache.unheld_blocks
 
     def find(self, sequence: Sequence, most_tokens: int) -> list[Entry]:
-        """The known blocks at the beginning of a sequence, within its first ``most_tokens``. Holds nothing."""
-        return self._cache.match(sequence.root, sequence.tokens, most_tokens // self._block_tokens)
+        """The known blocks within the first ``most_tokens`` of a sequence. Holds nothing."""
+        return self._cache.match(sequence.content, most_tokens // self._block_tokens)
 
     def reach_of(self, known: list[Entry]) -> int:
-        """Blocks a sequence could have now if it took these: themselves, and what is available beside them."""
+        """Blocks a sequence could have if it took these: themselves, and what is available beside them."""
         return self.available_blocks + sum(entry.holders > 0 for entry in known)
 
     def give(self, sequence: Sequence, known: list[Entry], count: int) -> None:
@@ -60,7 +62,7 @@ class BlockPool:
             raise InternalError(f"{count} KV blocks were available and are not")
         sequence.blocks = [entry.block for entry in known] + blocks
         sequence.entries = list(known)
-        sequence.computed_tokens = len(known) * self._block_tokens
+        sequence.known_tokens = sequence.computed_tokens = len(known) * self._block_tokens
 
     def give_one_more(self, sequence: Sequence) -> bool:
         """The block of the newest token. False when none is available."""
@@ -75,10 +77,8 @@ class BlockPool:
         full = sequence.computed_tokens // self._block_tokens
         while len(sequence.entries) < full and not sequence.is_private:
             place = len(sequence.entries)
-            first = place * self._block_tokens
-            tokens = tuple(sequence.tokens[first : first + self._block_tokens])
             parent = sequence.entries[-1] if sequence.entries else None
-            entry = self._cache.learn(sequence.blocks[place], parent, sequence.root, tokens)
+            entry = self._cache.learn(sequence.blocks[place], parent, sequence.content, place)
             if entry is None:
                 sequence.is_private = True
                 return
@@ -96,6 +96,7 @@ class BlockPool:
         self._allocator.release(private)
         sequence.blocks = []
         sequence.entries = []
+        sequence.is_private = False
         sequence.computed_tokens = 0
 
     def take_events(self) -> tuple[KvEvent, ...]:

@@ -25,6 +25,7 @@ from actors.engines.torch.memory import MemoryPlan, Needs, available_bytes, plan
 from actors.engines.torch.repeatable import make_products_repeatable
 from actors.engines.torch.runner import ModelRunner
 from actors.engines.torch.sampler import Sampler
+from actors.engines.torch.scheduler import PIECE_TOKENS
 from actors.engines.torch.surgery import Surgery, operate
 from protocols.engine import EngineInfo
 from protocols.errors import EngineStartError
@@ -173,8 +174,8 @@ def _runner(
     cache = KvCache(shapes, plan.pool_blocks, plan.block_tokens, setup.dtype, setup.device)
     widest = max(shape.numbers_per_token for shape in shapes)
     group_tokens = max(plan.block_tokens, _GROUP_BYTES // (widest * setup.dtype.itemsize))
-    # One sequence of full length must fit, whatever the size of a group.
-    tokens = max(group_tokens, plan.context_length + plan.block_tokens)
+    # One sequence of full length must fit, up to the end of its last piece, whatever the size of a group.
+    tokens = max(group_tokens, plan.context_length + PIECE_TOKENS + plan.block_tokens)
     scratch = (
         Scratch(tokens * max(s.kv_heads * s.key_width for s in shapes), setup.dtype, setup.device),
         Scratch(tokens * max(s.kv_heads * s.value_width for s in shapes), setup.dtype, setup.device),

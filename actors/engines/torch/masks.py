@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from actors.engines.torch.batch import ALONE_TOKENS, Span
+from actors.engines.torch.scheduler import PIECE_TOKENS
 
 
 def first_key_of(span: Span, window: int | None, block_tokens: int) -> int:
@@ -23,14 +24,14 @@ def first_key_of(span: Span, window: int | None, block_tokens: int) -> int:
 def span_mask(span: Span, window: int | None, first_key: int, like: Tensor) -> Tensor:
     """0 where a key is seen, -inf elsewhere; in dtype and on device of ``like``.
 
-    ``[sequences, 1, 1, keys]`` for single rows, ``[rows, keys]`` for a chunk.
+    ``[sequences, 1, 1, keys]`` for single rows, ``[PIECE_TOKENS, keys]`` for a piece.
     """
     device = like.device
     key_position = torch.arange(first_key, span.padded_tokens, device=device)
-    if span.rows == span.sequences:
+    if span.lead is None:
         query_position = torch.tensor(span.lengths, device=device).view(-1, 1, 1, 1) - 1
     else:
-        query_position = torch.arange(span.start, span.context_tokens, device=device).view(-1, 1)
+        query_position = torch.arange(span.start, span.start + PIECE_TOKENS, device=device).view(-1, 1)
     is_seen = key_position <= query_position
     if window is not None:
         is_seen &= key_position > query_position - window

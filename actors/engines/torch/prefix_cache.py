@@ -4,6 +4,10 @@ A block is known by everything in front of it and in it: the chain of its parent
 cache salt and the adapter. Its hash is only where to look; a hit compares the tokens themselves, and
 that the parent is the very entry that was matched before it.
 
+K and V of generated tokens differ in their last bits from those of the same tokens in a prompt, as
+other kernels computed them. A prompt takes both; what a sequence has generated is only ever taken for
+the same tokens generated again, so an answer never changes because somebody's prompt contains it.
+
 Whoever holds a block holds its parents, too. So entries become free from the leaves on, and the
 least recently used free entry never has a child.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from protocols.errors import InternalError
@@ -29,19 +33,38 @@ class Root(NamedTuple):
     adapter: str | None = None
 
 
-class Entry:
-    """A full block whose content is known. holders: sequences that use it; 0 means it may be evicted."""
+class Content:
+    """What a sequence's blocks are known by: its root and its tokens, the first ``prompt_tokens`` a prompt.
 
-    __slots__ = ("block", "block_hash", "holders", "parent", "root", "tokens")
+    tokens: the sequence's own list, which only grows. hashes: of its full blocks, as far as somebody asked.
+    """
 
-    def __init__(
-        self, block: int, block_hash: int, parent: Entry | None, root: Root, tokens: tuple[int, ...]
-    ) -> None:
-        self.block = block
-        self.block_hash = block_hash
-        self.parent = parent
+    __slots__ = ("hashes", "prompt_tokens", "root", "tokens")
+
+    def __init__(self, root: Root, tokens: list[int], prompt_tokens: int) -> None:
         self.root = root
         self.tokens = tokens
+        self.prompt_tokens = prompt_tokens
+        self.hashes: list[int] = []
+
+
+class Entry:
+    """A full block whose content is known.
+
+    prompt_tokens: how many of its tokens were computed as a prompt's. holders: sequences that use it;
+    0 means that it may be evicted.
+    """
+
+    __slots__ = ("block", "block_hash", "holders", "parent", "prompt_tokens", "root", "tokens")
+
+    def __init__(self, block: int, parent: Entry | None, content: Content, place: int, size: int) -> None:
+        first = place * size
+        self.block = block
+        self.block_hash = content.hashes[place]
+        self.parent = parent
+        self.root = content.root
+        self.tokens = tuple(content.tokens[first : first + size])
+        self.prompt_tokens = min(max(content.prompt_tokens - first, 0), size)
         self.holders = 1
 
 
@@ -76,6 +99,8 @@ class PrefixCache:
         # Insertion order is the order of eviction.
         self._unheld: dict[int, Entry] = {}
         self._events: list[KvEvent] = []
+        # Of one chain, in order, not yet among the events.
+        self._stored: list[Entry] = []
 
     @property
     def unheld_blocks(self) -> int:
@@ -86,13 +111,13 @@ class PrefixCache:
         """What is known about a block's content."""
         return self._by_block.get(block)
 
-    def match(self, root: Root, tokens: list[int], most_blocks: int) -> list[Entry]:
-        """The longest known chain at the beginning of ``tokens``, of ``most_blocks`` at most."""
+    def match(self, content: Content, most_blocks: int) -> list[Entry]:
+        """The longest known chain at the beginning of ``content``, of ``most_blocks`` at most."""
         chain: list[Entry] = []
         parent: Entry | None = None
-        for block_tokens in self._full_blocks(tokens, most_blocks):
-            entry = self._find(parent, root, block_tokens)
-            if entry is None:
+        for place in range(min(len(content.tokens) // self.block_tokens, most_blocks)):
+            entry = self._entries.get(self._hash_at(content, place))
+            if entry is None or not self._is_fit(entry, parent, content, place):
                 break
             chain.append(entry)
             parent = entry
@@ -119,24 +144,25 @@ class PrefixCache:
             self._unheld[block] = entry
         return True
 
-    def learn(self, block: int, parent: Entry | None, root: Root, tokens: tuple[int, ...]) -> Entry | None:
-        """A block that is held once has this content now. The entry to go on from.
+    def learn(self, block: int, parent: Entry | None, content: Content, place: int) -> Entry | None:
+        """A block that is held once has the ``place``-th full block of ``content``. The entry to go on from.
 
         That is another block's entry where the same content was known already; the caller then holds
-        that one, and its own block is free. None where the hash belongs to other content: such a
-        block, and what follows it, is not shared.
+        that one, and its own block is free. None where the hash belongs to content that cannot stand
+        for this: such a block, and what follows it, is not shared.
         """
-        block_hash = self._hash_of(parent.block_hash if parent else None, root, tokens)
-        known = self._entries.get(block_hash)
+        known = self._entries.get(self._hash_at(content, place))
         if known is not None:
-            if not _is_same(known, parent, root, tokens):
+            if not self._is_fit(known, parent, content, place):
                 return None
             self.hold([known])
             return known
-        entry = Entry(block, block_hash, parent, root, tokens)
-        self._entries[block_hash] = entry
+        entry = Entry(block, parent, content, place, self.block_tokens)
+        self._entries[entry.block_hash] = entry
         self._by_block[block] = entry
-        self._note_stored(entry)
+        if self._stored and self._stored[-1] is not parent:
+            self._tell_stored()
+        self._stored.append(entry)
         return entry
 
     def evict(self, count: int) -> list[int]:
@@ -147,43 +173,49 @@ class PrefixCache:
             del self._by_block[entry.block]
             del self._entries[entry.block_hash]
         if entries:
+            self._tell_stored()
             self._events.append(KvRemoved(block_hashes=tuple(entry.block_hash for entry in entries)))
         return [entry.block for entry in entries]
 
     def take_events(self) -> tuple[KvEvent, ...]:
         """What changed since the last call, in order."""
+        self._tell_stored()
         events, self._events = tuple(self._events), []
         return events
 
-    def _full_blocks(self, tokens: list[int], most_blocks: int) -> Iterator[tuple[int, ...]]:
-        size = self.block_tokens
-        for first in range(0, min(len(tokens) // size, most_blocks) * size, size):
-            yield tuple(tokens[first : first + size])
+    def _hash_at(self, content: Content, place: int) -> int:
+        """Of a full block; each is computed once in the life of a sequence."""
+        size, hashes = self.block_tokens, content.hashes
+        while len(hashes) <= place:
+            first = len(hashes) * size
+            tokens = tuple(content.tokens[first : first + size])
+            hashes.append(self._hash_of(hashes[-1] if hashes else None, content.root, tokens))
+        return hashes[place]
 
-    def _find(self, parent: Entry | None, root: Root, tokens: tuple[int, ...]) -> Entry | None:
-        entry = self._entries.get(self._hash_of(parent.block_hash if parent else None, root, tokens))
-        return entry if entry is not None and _is_same(entry, parent, root, tokens) else None
-
-    def _note_stored(self, entry: Entry) -> None:
-        """Blocks of one chain that become known one after the other are one event."""
-        parent_hash = entry.parent.block_hash if entry.parent else None
-        last = self._events[-1] if self._events else None
-        hashes, tokens = (entry.block_hash,), entry.tokens
-        if isinstance(last, KvStored) and parent_hash == last.block_hashes[-1]:
-            hashes, tokens = last.block_hashes + hashes, last.token_ids + tokens
-            parent_hash = last.parent_hash
-            self._events.pop()
-        self._events.append(
-            KvStored(
-                block_hashes=hashes,
-                token_ids=tokens,
-                block_tokens=self.block_tokens,
-                parent_hash=parent_hash,
-                cache_salt=entry.root.cache_salt,
-                adapter=entry.root.adapter,
-            )
+    def _is_fit(self, entry: Entry, parent: Entry | None, content: Content, place: int) -> bool:
+        """Whether this entry is the content's block, with the bits that it has to have."""
+        first, size = place * self.block_tokens, self.block_tokens
+        prompt_tokens = min(max(content.prompt_tokens - first, 0), size)
+        return (
+            entry.parent is parent
+            and prompt_tokens in (size, entry.prompt_tokens)
+            and entry.root == content.root
+            and entry.tokens == tuple(content.tokens[first : first + size])
         )
 
-
-def _is_same(entry: Entry, parent: Entry | None, root: Root, tokens: tuple[int, ...]) -> bool:
-    return entry.parent is parent and entry.tokens == tokens and entry.root == root
+    def _tell_stored(self) -> None:
+        """Blocks of one chain that became known one after the other are one event."""
+        entries, self._stored = self._stored, []
+        if not entries:
+            return
+        first = entries[0]
+        self._events.append(
+            KvStored(
+                block_hashes=tuple(entry.block_hash for entry in entries),
+                token_ids=tuple(token for entry in entries for token in entry.tokens),
+                block_tokens=self.block_tokens,
+                parent_hash=first.parent.block_hash if first.parent else None,
+                cache_salt=first.root.cache_salt,
+                adapter=first.root.adapter,
+            )
+        )

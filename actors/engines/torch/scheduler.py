@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.engines.torch.block_pool import BlockPool
+from actors.engines.torch.prefix_cache import Entry
 from actors.engines.torch.sequence import Request, Sequence
 from protocols.errors import InternalError
 from protocols.spec import GenerationSpec
@@ -22,8 +23,15 @@ from protocols.steps import EngineId
 PIECE_TOKENS = 64
 """Prompts are computed in pieces that begin at multiples of this, one attention call each.
 
-How many rows share a call decides about the last bits of each. With fixed pieces they are the same
-whatever else is in the step. Large enough for the products, small enough to share a step.
+How many rows and keys a call has decides about the last bits of each row, so all have the same
+(`batch`). A chunk or a hit may begin inside a piece; whole ones waste nothing. Large enough for the
+products, small enough to share a step.
+
+What is promised for float32 on a CPU with packed linears and blocks of a multiple of 8 tokens: a request
+has the same logits, bit by bit, alone, in any batch, in any chunks, after a preemption, as any of n
+choices, and with the beginning of its prompt found in the cache. The exception is a prompt that goes on
+from what was generated (the next turn of a chat, a request moved from another worker): those tokens were
+computed one by one and are not computed again, which the last bits show.
 """
 
 
@@ -146,6 +154,8 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Back to waiting. Its tokens stay; what is not in the cache any more is computed again."""
         self._running.remove(sequence)
+        if not sequence.output_tokens:
+            sequence.lost.append(range(sequence.known_tokens, sequence.computed_tokens))
         self._pool.take_back(sequence, is_proved=False)
         insort(self._waiting, sequence, key=lambda waiting: waiting.arrival)
 
@@ -164,7 +174,7 @@ class Scheduler:
         spare = sum(not running.is_paused for running in self._running)
         known = self._pool.find(sequence, _reusable_tokens(sequence))
         short = need + spare - self._pool.reach_of(known)
-        if short > 0 and short > self._blocks_of_paused():
+        if short > 0 and short > self._blocks_of_paused(known):
             return False
         while need + spare > self._pool.reach_of(known):
             victim = self._victim()
@@ -172,18 +182,18 @@ class Scheduler:
                 return False
             self._preempt(victim)
         self._pool.give(sequence, known, need)
-        if sequence.first_computed is None:
-            sequence.first_computed = sequence.computed_tokens
         return True
 
-    def _blocks_of_paused(self) -> int:
-        """Blocks that would be available if all paused sequences were preempted."""
+    def _blocks_of_paused(self, known: list[Entry]) -> int:
+        """Blocks beside the known ones that would be available if all paused sequences were preempted."""
         held: Counter[int] = Counter()
         held_by_paused: Counter[int] = Counter()
         for running in self._running:
             held.update(running.blocks)
             if running.is_paused:
                 held_by_paused.update(running.blocks)
+        for entry in known:
+            held_by_paused.pop(entry.block, None)
         return sum(count == held[block] for block, count in held_by_paused.items())
 
     def _plan_prefills(self, decodes: list[Chunk], left: int) -> list[Chunk]:
@@ -230,7 +240,11 @@ def _caps(prompts: list[Sequence]) -> list[int]:
 
 def wants_prompt_logits(sequence: Sequence) -> bool:
     """Whether the logits of all rows of its prompt are wanted, not only the last one's."""
-    return sequence.index == 0 and sequence.spec.output.prompt_logprobs is not None and not sequence.output_tokens
+    return (
+        sequence.index == 0
+        and sequence.spec.output.prompt_logprobs is not None
+        and not sequence.output_tokens
+    )
 
 
 def _reusable_tokens(sequence: Sequence) -> int:

@@ -80,10 +80,14 @@ def check_ragged(model: Any, config: Any, expected: Reference, shapes: list[Laye
     first = expected.logits[0]
     run = _ragged_runner(model, shapes, first.dtype, first.device)
     sequences = [
-        Request(EngineId(i), GenerationSpec(prompt=tuple(p), stop=StopRules(max_tokens=1)), i).sequences[0]
+        Request(EngineId(i), GenerationSpec(prompt=tuple(p[:-1]), stop=StopRules(max_tokens=1)), i).sequences[
+            0
+        ]
         for i, p in enumerate(expected.prompts)
     ]
     for number, sequence in enumerate(sequences):
+        # As if it were output: those have attention calls of another form.
+        sequence.tokens.append(expected.prompts[number][-1])
         sequence.blocks = [2 * block + number for block in range(8)]
     one, two = sequences
     steps = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.engines.torch.penalties import Penalties
-from actors.engines.torch.prefix_cache import Entry, Root
+from actors.engines.torch.prefix_cache import Content, Entry, Root
 from actors.engines.torch.steering import Steering
 from protocols.spec import GenerationSpec
 from protocols.steps import EngineId, Position
@@ -14,8 +14,10 @@ class Sequence:
 
     tokens: prompt and output so far. computed_tokens: how many of them have K/V in the cache.
     blocks: the KV blocks in order of position. entries: what is known of the first of them by content.
-    is_private: its blocks are not shared any more (their hash belongs to other content).
-    arrival: smaller came first. first_computed: tokens that were found in the cache when it first ran.
+    content: what its blocks are known by. is_private: its blocks are not shared any more (their hash
+    belongs to other content). arrival: smaller came first. known_tokens: those that were found in the
+    cache when it last began to run. lost: ranges of its prompt that were computed before it had to begin
+    again.
     steering, penalties: what changes its logits before a token is chosen, if anything does.
     """
 
@@ -23,15 +25,16 @@ class Sequence:
         "arrival",
         "blocks",
         "computed_tokens",
+        "content",
         "entries",
-        "first_computed",
         "index",
         "is_late",
         "is_paused",
         "is_private",
+        "known_tokens",
+        "lost",
         "penalties",
         "request",
-        "root",
         "spec",
         "steering",
         "tokens",
@@ -42,10 +45,11 @@ class Sequence:
         self.spec = request.spec
         self.index = index
         self.arrival = arrival
-        self.root = Root(request.spec.cache_salt)
         self.tokens = list(request.spec.prompt)
+        self.content = Content(Root(request.spec.cache_salt), self.tokens, len(self.tokens))
         self.computed_tokens = 0
-        self.first_computed: int | None = None
+        self.known_tokens = 0
+        self.lost: list[range] = []
         self.blocks: list[int] = []
         self.entries: list[Entry] = []
         self.steering: Steering | None = None
@@ -71,13 +75,18 @@ class Sequence:
         return len(self.tokens) - len(self.spec.prompt)
 
     @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that it never computed. Asked when the first token is there."""
+        return len(set(range(self.known_tokens)).difference(*self.lost))
+
+    @property
     def pending_tokens(self) -> int:
         """Tokens still without K/V. At least 1, unless the next one is late: the newest is computed next."""
         return len(self.tokens) - self.computed_tokens
 
     @property
     def is_ready(self) -> bool:
-        """Whether a step may compute it: not held back, nothing of it under way, its prompt not a sibling's."""
+        """Whether a step may compute it: not held back, nothing under way, its prompt not a sibling's."""
         return not self.is_paused and not self.is_late and (self.index == 0 or self.request.is_prompt_known)
 
 

@@ -149,7 +149,7 @@ class StepLoop:
             finish_reason=ending.finish_reason if ending else None,
             is_last=not request.sequences,
             stop_reason=ending.stop_reason if ending else None,
-            cached_tokens=(sequence.first_computed or 0) if is_first else 0,
+            cached_tokens=sequence.cached_tokens if is_first else 0,
             positions=[choice.position] if choice.position is not None else None,
             prompt_positions=request.prompt_positions if is_first else None,
         )

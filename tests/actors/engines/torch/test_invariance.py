@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.actors.engines.torch.conftest import Opener
 
+    Seen = dict[tuple[int, int, int], torch.Tensor]
+
 pytestmark = pytest.mark.anyio
 
 TOKENS = 9
@@ -23,20 +25,21 @@ LENGTHS = (17, 5, 63, 150, 40, 100)
 WAYS: dict[str, dict[str, Any]] = {
     "one batch": {"step_tokens": 512},
     "chunks": {"step_tokens": 140},
+    "steps smaller than a piece": {"step_tokens": 23},
     "few slots": {"max_num_seqs": 3},
     "preemption": {"kv_pool_tokens": 256},
 }
 
 
 @pytest.fixture
-def logits_seen(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], torch.Tensor]:
-    """Logits by (seed of the request, position), as the sampler gets them."""
-    seen: dict[tuple[int, int], torch.Tensor] = {}
+def logits_seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Logits by (seed of the request, choice, position), as the sampler gets them."""
+    seen: Seen = {}
     choose = Sampler.choose
 
     def watched(self: Sampler, logits: torch.Tensor, sequences: list[Any]) -> list[int | None]:
         for row, sequence in zip(logits.clone(), sequences, strict=True):
-            seen[sequence.spec.sampling.seed, len(sequence.tokens)] = row
+            seen[sequence.spec.sampling.seed, sequence.index, len(sequence.tokens)] = row
         return choose(self, logits, sequences)
 
     monkeypatch.setattr(Sampler, "choose", watched)
@@ -51,13 +54,18 @@ def scrubs(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return seen
 
 
+def different(alone: Seen, seen: Seen) -> list[tuple[int, int, int]]:
+    """Where the bits are not the same."""
+    return [key for key, row in alone.items() if not row.equal(seen[key])]
+
+
 # Two threads on a busy machine wait for each other in every operator.
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_logits_do_not_depend_on_the_batch(
     way: dict[str, Any],
     open_engine: Opener,
-    logits_seen: dict[tuple[int, int], torch.Tensor],
+    logits_seen: Seen,
     scrubs: list[list[int]],
 ) -> None:
     """Alone, in a batch, in chunks, after preemption: every logit of every token is bitwise equal."""
@@ -84,5 +92,45 @@ async def test_logits_do_not_depend_on_the_batch(
         await reader.read_to_end(held, *others)
     assert bool(scrubs) == ("kv_pool_tokens" in way), "only the small pool makes sequences give way"
     assert alone.keys() == logits_seen.keys()
-    different = [key for key, row in alone.items() if not row.equal(logits_seen[key])]
-    assert not different
+    assert not different(alone, logits_seen)
+
+
+# Where prompts leave a common trunk: at and beside the ends of blocks (8), of pieces (64), and in between.
+FORKS = (8, 12, 63, 64, 65, 72, 100, 127, 136, 190, 200)
+
+
+def forked(seed: int, fork: int, cache_salt: str) -> GenerationSpec:
+    """The first ``fork`` tokens of the trunk, and then up to 10 of its own; two choices."""
+    (trunk,) = tiny_models.prompts((200,))
+    return GenerationSpec(
+        prompt=trunk[:fork] + tuple((seed * 13 + i) % 320 for i in range(1 + seed % 10)),
+        stop=StopRules(max_tokens=TOKENS),
+        sampling=Sampling(temperature=0.8, seed=seed),
+        cache_salt=cache_salt,
+        n=2,
+    )
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("step_tokens", [23, 512])
+@pytest.mark.parametrize("order", [1, -1], ids=["short first", "long first"])
+async def test_logits_do_not_depend_on_what_is_cached(
+    order: int, step_tokens: int, open_engine: Opener, logits_seen: Seen
+) -> None:
+    """A prompt whose beginning others have computed gets the bits it would have computed, in each choice."""
+    forks = list(enumerate(FORKS))[::order]
+    async with open_engine(step_tokens=512) as reader:
+        for seed, fork in forks:
+            await reader.complete(forked(seed, fork, cache_salt=f"alone {seed}"))
+        alone = dict(logits_seen)
+        logits_seen.clear()
+    async with open_engine(step_tokens=step_tokens, kv_pool_tokens=4096) as reader:
+        heard = [await reader.complete(forked(*forks[0], cache_salt="shared"))]
+        heard += [reader.submit(forked(seed, fork, cache_salt="shared")) for seed, fork in forks[1:]]
+        await reader.read_to_end(*heard)
+    assert sum(request.cached_tokens > 0 for request in heard) >= (5 if order == 1 else len(FORKS) - 1)
+    assert alone.keys() == logits_seen.keys()
+    assert not different(alone, logits_seen)
+    for seed, request in enumerate(sorted(heard, key=lambda one: one.spec.sampling.seed)):
+        place = len(request.spec.prompt)
+        assert logits_seen[seed, 0, place].equal(logits_seen[seed, 1, place])
