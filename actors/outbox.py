@@ -127,20 +127,19 @@ class Outbox:
         self._last_word()
         return self._closed(chunk, terminal)
 
-    def _merged(self, first: Delta) -> tuple[list[int], list[Position] | None]:
+    def _merged(self, first: Delta) -> tuple[list[int], list[Position]]:
         """As many following deltas of the same choice as fit into one chunk: their ids and positions."""
         token_ids = list(first.token_ids)
-        logprobs = self.logprobs
-        positions = None if logprobs is None else list(first.positions or ())
+        logprobs, positions = self.logprobs, list(first.positions or ())
         while self._waiting:
             delta = self._waiting[0]
             if delta.index != first.index or len(token_ids) + len(delta.token_ids) > self._chunk_tokens:
                 break
-            if logprobs is not None and logprobs.is_told(delta) != logprobs.is_told(first):
-                break
-            token_ids += delta.token_ids
-            if positions is not None:
+            if logprobs is not None:
+                if logprobs.is_told(delta) != logprobs.is_told(first):
+                    break
                 positions += delta.positions or ()
+            token_ids += delta.token_ids
             self._waiting.popleft()
         return token_ids, positions
 
