@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def texts(kind: Kind) -> st.SearchStrategy[str]:
             raise TypeError(kind)
 
 
-def _processors(options: dict[str, dict[str, object]]) -> str:
+def _processors(options: Mapping[str, Mapping[str, object]]) -> str:
     """Entries with and without options, in one text."""
     return ", ".join(
         f"{name}=some.module:Factory" + (f"={json.dumps(found)}" if found else "")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,10 +86,12 @@ def wait(lane: SideLane, *jobs: Job) -> None:
 def test_jobs_are_done_in_order_on_one_thread(stage: Stage) -> None:
     """Those that are quick share a thread, which stays for the next ones."""
     lane, said = stage.lane(), list[Any]()
+
+    def say(place: int) -> None:
+        said.append((place, threading.get_ident()))
+
     for _ in range(3):
-        jobs = [
-            lane.submit(lambda place=place: said.append((place, threading.get_ident()))) for place in range(5)
-        ]
+        jobs = [lane.submit(partial(say, place)) for place in range(5)]
         wait(lane, *jobs)
         assert all(job.is_done and not job.is_late for job in jobs)
     assert [place for place, _ in said] == [*range(5)] * 3
@@ -119,9 +122,9 @@ def test_who_takes_longer_than_a_turn_loses_the_company(stage: Stage) -> None:
     hangs, quick = lane.submit(run), lane.submit(lambda: None)
     wait(lane, hangs, quick)
     assert begun.is_set()
-    assert (hangs.is_late, hangs.is_alone, hangs.is_done) == (True, True, False)
-    until(lambda: quick.is_done)
-    assert not hangs.is_done
+    assert hangs.is_late
+    assert hangs.is_alone
+    until(lambda: quick.is_done and not hangs.is_done)
     word.set()
     # On a busy machine the quick one, too, may lose its turn.
     stage.await_late(1 + quick.is_late)
@@ -231,7 +234,7 @@ def test_who_leaves_the_queue_of_the_slow_is_not_kept(stage: Stage, monkeypatch:
     lane.submit(run, ("bad",), is_slow=True)
     assert begun.wait(PATIENCE_S)
     for number in range(50):
-        lane.submit(lambda number=number: ran.append(number), ("bad",), is_slow=True).is_unwanted = True
+        lane.submit(partial(ran.append, number), ("bad",), is_slow=True).is_unwanted = True
     last = lane.submit(lambda: ran.append(-1), ("bad",), is_slow=True)
     assert len(lane._slow) <= 2
     word.set()

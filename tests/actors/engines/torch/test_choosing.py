@@ -1,0 +1,279 @@
+"""Logits processors in the engine: each harms its own request only, whatever it does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.engines.torch import steering
+from protocols.spec import GenerationSpec, Output, ProcessorEntry, Sampling, StopRules
+from protocols.steps import FinishReason
+from tests.actors.engines.torch import tiny_models
+from tests.actors.engines.torch.hostile_processors import (
+    BROKEN,
+    ODD,
+    Hanging,
+    Looping,
+    Sleeping,
+    SlowToMake,
+    Temperature,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.actors.engines.torch.conftest import Opener
+    from tests.conformance.reader import EngineReader, Heard
+
+pytestmark = pytest.mark.anyio
+
+HEALTHY = 16
+ROOM: dict[str, Any] = {"max_num_seqs": 48, "step_tokens": 256}
+FACTORIES: dict[str, Any] = {
+    "hanging": Hanging,
+    "looping": Looping,
+    "sleeping": Sleeping,
+    "slow-to-make": SlowToMake,
+    "temperature": Temperature,
+    **{name: factory for name, (factory, _) in BROKEN.items()},
+    **ODD,
+}
+
+
+@pytest.fixture(autouse=True)
+def _hanging_ones_are_let_go() -> Iterator[None]:
+    """At the end of each test, and their threads have ended."""
+    Hanging.word = threading.Event()
+    yield
+    Hanging.word.set()
+    ends_s = time.monotonic() + 10.0
+    while any(thread.name == "torch-processors" for thread in threading.enumerate()):
+        assert time.monotonic() < ends_s, "a side lane's thread is left"
+        time.sleep(0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds are a long time in a test."""
+    monkeypatch.setattr(steering, "GIVE_UP_S", 0.3)
+
+
+def spec(
+    *names: str, seed: int = 5, tokens: int = 24, prompt: tuple[int, ...] = (5, 6, 7), **fields: Any
+) -> GenerationSpec:
+    return GenerationSpec(
+        prompt=prompt,
+        stop=StopRules(max_tokens=tokens),
+        sampling=Sampling(temperature=1.0, seed=seed),
+        processors=tuple(ProcessorEntry(name=name) for name in names),
+        **fields,
+    )
+
+
+def healthy() -> list[GenerationSpec]:
+    return [spec(seed=seed, prompt=(3 + seed, 9, 4)) for seed in range(HEALTHY)]
+
+
+async def undisturbed(reader: EngineReader) -> list[list[int]]:
+    """What the healthy ones say among themselves."""
+    heard = [reader.submit(one) for one in healthy()]
+    await reader.read_to_end(*heard)
+    return [one.tokens for one in heard]
+
+
+async def read_all(reader: EngineReader, *heard: Heard) -> None:
+    """To their ends, whatever these are."""
+    await reader.read_until(lambda: all(one.is_ended for one in heard))
+
+
+async def test_what_is_broken_fails_by_name_and_alone(open_engine: Opener) -> None:
+    """All at once beside sixteen healthy streams, whose tokens are unchanged; the next request is served."""
+    async with open_engine(processors=FACTORIES, **ROOM) as reader:
+        expected = await undisturbed(reader)
+        good = [reader.submit(one) for one in healthy()]
+        bad = {name: reader.submit(spec(name)) for name in BROKEN}
+        await read_all(reader, *good, *bad.values())
+        after = await undisturbed(reader)
+    assert [one.tokens for one in good] == expected
+    told = {name: f"logits processor {name!r} {what}" for name, (_, what) in BROKEN.items()}
+    assert {name: one.error for name, one in bad.items()} == told
+    assert after == expected
+
+
+async def test_what_is_odd_goes_on_and_harms_nobody(open_engine: Opener) -> None:
+    """Rows that are kept, gradients, thread counts: neighbours and the request itself end as they should."""
+    async with open_engine(processors=FACTORIES, **ROOM) as reader:
+        expected = await undisturbed(reader)
+        good = [reader.submit(one) for one in healthy()]
+        odd = {name: reader.submit(spec(name)) for name in ODD}
+        plain = reader.submit(spec())
+        await reader.read_to_end(*good, *odd.values(), plain)
+    assert [one.tokens for one in good] == expected
+    del odd["keeping"]
+    assert all(one.tokens == plain.tokens for one in odd.values())
+
+
+@pytest.mark.parametrize("name", ["hanging", "looping"])
+async def test_who_never_comes_back_is_given_up(open_engine: Opener, name: str, impatient: None) -> None:
+    """Eight of them, some with choices: failed by name; healthy streams keep their tokens meanwhile."""
+    async with open_engine(processors=FACTORIES, **ROOM) as reader:
+        expected = await undisturbed(reader)
+        bad = [reader.submit(spec(name, n=1 + number % 2)) for number in range(8)]
+        good = [reader.submit(one) for one in healthy()]
+        await reader.read_to_end(*good)
+        await read_all(reader, *bad)
+        after = await reader.complete(spec("temperature"))
+    assert [one.tokens for one in good] == expected
+    assert {one.error for one in bad} == {f"logits processor {name!r} did not return within 0.3 s"}
+    assert len(after.tokens) == 24
+
+
+async def test_who_is_slow_is_slow_alone(open_engine: Opener) -> None:
+    """Fifty milliseconds a token are his own; healthy streams end long before, and he says what he should."""
+    async with open_engine(processors=FACTORIES, **ROOM) as reader:
+        expected = await undisturbed(reader)
+        plain = await reader.complete(spec(tokens=8))
+        slow = [reader.submit(spec("sleeping", tokens=8)) for _ in range(4)]
+        good = [reader.submit(one) for one in healthy()]
+        await reader.read_to_end(*good)
+        assert not any(one.is_ended for one in slow)
+        await reader.read_to_end(*slow)
+    assert [one.tokens for one in good] == expected
+    assert [one.tokens for one in slow] == [plain.tokens] * 4
+
+
+async def test_a_late_token_is_chosen_from_what_the_model_said(open_engine: Opener) -> None:
+    """Tokens, logprobs of them and of the prompt are those of a request that was never late."""
+
+    async def read(reader: EngineReader, *names: str) -> tuple[list[Any], list[Any]]:
+        heard = reader.submit(spec(*names, tokens=6, output=Output(logprobs=3, prompt_logprobs=1)))
+        positions: list[Any] = []
+        prompt: list[Any] = []
+        while not heard.is_ended:
+            for delta in (await reader.read_step()).deltas:
+                positions += delta.positions or []
+                prompt += delta.prompt_positions or []
+        assert heard.error is None
+        return positions, prompt
+
+    async with open_engine(processors=FACTORIES) as reader:
+        assert await read(reader, "sleeping") == await read(reader)
+
+
+async def test_who_is_late_may_lose_his_blocks_meanwhile(open_engine: Opener) -> None:
+    """Preempted while a processor sleeps: the token still belongs behind what he had."""
+    prompts = tiny_models.prompts((17, 29, 23))
+    async with open_engine(processors=FACTORIES) as reader:
+        expected = [(await reader.complete(spec(prompt=prompt, tokens=16))).tokens for prompt in prompts]
+    async with open_engine(processors=FACTORIES, kv_pool_tokens=96, max_seq_len=96) as reader:
+        heard = [reader.submit(spec("sleeping", prompt=prompt, tokens=16)) for prompt in prompts]
+        await reader.read_to_end(*heard)
+    assert [one.tokens for one in heard] == expected
+
+
+async def test_a_client_who_leaves_need_not_wait_for_a_processor(open_engine: Opener) -> None:
+    """The abort of a request that hangs is confirmed in the next step, and its slot is free."""
+    async with open_engine(processors=FACTORIES, max_num_seqs=1) as reader:
+        heard = reader.submit(spec("hanging"))
+        await reader.read_step()
+        reader.engine.abort(heard.engine_id)
+        await read_all(reader, heard)
+        assert heard.last_reason is FinishReason.CANCELLED
+        assert len((await reader.complete(spec())).tokens) == 24
+
+
+async def test_an_engine_that_waits_for_a_processor_is_alive(open_engine: Opener, impatient: None) -> None:
+    """With nothing else to do it makes steps without tokens, so that nobody takes it for hung."""
+    async with open_engine(processors=FACTORIES) as reader:
+        heard = reader.submit(spec("hanging"))
+        steps = [await reader.read_step() for _ in range(2)]
+        assert not any(step.deltas for step in steps)
+        await read_all(reader, heard)
+
+
+async def test_an_engine_can_be_stopped_while_one_hangs(open_engine: Opener) -> None:
+    """Its thread ends; the processor's ends when it comes back."""
+    async with open_engine(processors=FACTORIES) as reader:
+        reader.submit(spec("hanging"))
+        await reader.read_step()
+        with_engine = {thread.name for thread in threading.enumerate()}
+        await reader.engine.stop()
+        assert "torch-engine" in with_engine
+        assert "torch-engine" not in {thread.name for thread in threading.enumerate()}
+
+
+async def test_a_slow_factory_is_no_slow_processor(open_engine: Opener) -> None:
+    """Nobody waits for it, and afterwards the request runs in company."""
+    async with open_engine(processors=FACTORIES, **ROOM) as reader:
+        expected = await undisturbed(reader)
+        slow = reader.submit(spec("slow-to-make"))
+        good = [reader.submit(one) for one in healthy()]
+        await reader.read_to_end(slow, *good)
+    assert [one.tokens for one in good] == expected
+
+
+async def test_every_choice_has_its_own_state(open_engine: Opener) -> None:
+    """A processor that counts its calls forces the same tokens in each of them."""
+
+    class Forcing:
+        def __init__(self, tokens: list[int]) -> None:
+            self._left = list(tokens)
+
+        def __call__(self, input_ids: list[int], logits: Any) -> None:
+            wanted = self._left.pop(0)
+            logits.fill_(float("-inf"))
+            logits[wanted] = 0.0
+
+    entry = ProcessorEntry(name="forcing", options={"tokens": [9, 8, 7, 6]})
+    forced = GenerationSpec(
+        prompt=(1, 2, 3),
+        stop=StopRules(max_tokens=9, eos_token_ids=frozenset({6})),
+        sampling=Sampling(temperature=1.0, seed=3),
+        processors=(entry, ProcessorEntry(name="temperature")),
+        n=3,
+    )
+    async with open_engine(processors={"forcing": Forcing, "temperature": Temperature}) as reader:
+        for _ in range(2):
+            heard = await reader.complete(forced)
+            assert heard.token_ids == [[9, 8, 7, 6]] * 3
+            assert set(heard.reasons.values()) == {FinishReason.EOS}
+
+
+async def test_a_processor_against_the_stop_rules_leaves_nothing(open_engine: Opener) -> None:
+    """Forced to end where ending is forbidden: an error that says so, and no token of the two."""
+
+    def factory() -> Callable[[list[int], Any], None]:
+        def force(_input_ids: list[int], logits: Any) -> None:
+            logits.fill_(float("-inf"))
+            logits[6] = 0.0
+
+        return force
+
+    stop = StopRules(max_tokens=9, min_tokens=3, eos_token_ids=frozenset({6}))
+    asked = GenerationSpec(prompt=(1, 2), stop=stop, processors=(ProcessorEntry(name="forcing"),))
+    async with open_engine(processors={"forcing": factory}) as reader:
+        heard = reader.submit(asked)
+        await read_all(reader, heard)
+    assert heard.error == "the constraints of the request leave no token to choose"
+    assert heard.token_ids == [[]]
+
+
+async def test_what_each_processor_costs_is_told(open_engine: Opener) -> None:
+    """One call a token and name, with its seconds; nothing where nobody uses any."""
+    calls: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    async with open_engine(processors=FACTORIES) as reader:
+        heard = [reader.submit(spec("temperature", "sleeping", tokens=4)), reader.submit(spec("temperature"))]
+        while reader.live:
+            for use in (await reader.read_step()).processors:
+                calls[use.name] = calls.get(use.name, 0) + use.tokens
+                seconds[use.name] = seconds.get(use.name, 0.0) + use.seconds
+        reader.submit(spec())
+        while reader.live:
+            assert (await reader.read_step()).processors == ()
+    assert all(one.error is None for one in heard)
+    assert calls == {"temperature": 28, "sleeping": 4}
+    assert seconds["sleeping"] >= 4 * 0.05
