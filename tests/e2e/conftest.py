@@ -34,7 +34,6 @@ def model_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The torch engine on SmolLM2 with everything a request can ask for, for tests that leave it as it was."""
     built_in_model()
     options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "8"]
-    options += ["--dyn-tool-call-parser", "hermes"]
     options += ["--logits-processor", "only-a=tests.e2e.processors:Forcing"]
     options += ["--logits-processor", "broken=tests.e2e.processors:Broken"]
     with Stack(tmp_path_factory.mktemp("model"), options) as stack:

@@ -57,10 +57,8 @@ def test_response_format_json_object(model_stack: Stack) -> None:
         max_tokens=400,
     )
     assert status == 200, body
-    if body["choices"][0]["finish_reason"] == "stop":
-        assert isinstance(json.loads(said(body)), dict)
-    else:
-        assert said(body).lstrip().startswith("{")
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert isinstance(json.loads(said(body)), dict)
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])
@@ -96,7 +94,7 @@ def test_guided_grammar(model_stack: Stack) -> None:
         ("guided_json", {"type": "objekt"}),
         ("guided_regex", "[a-"),
         ("guided_grammar", "start: nowhere"),
-        ("guided_choice", []),
+        ("guided_choice", ["", ""]),
         ("guided_json", {"type": "object", "uniqueItems": True, "properties": {"a": {"$ref": "#/nope"}}}),
     ],
 )
@@ -107,20 +105,3 @@ def test_a_bad_constraint_is_refused(model_stack: Stack, option: str, constraint
     assert "guided" in json.dumps(body)
     status, _ = model_stack.chat("Hello", max_tokens=2)
     assert status == 200
-
-
-def test_a_required_tool_is_called(model_stack: Stack) -> None:
-    """tool_choice required: the frontend asks for a schema and turns the answer into a call."""
-    tool = {"name": "weather", "parameters": SCHEMA, "description": "The weather of a city."}
-    status, body = model_stack.chat(
-        "How is the weather in Oslo?",
-        tools=[{"type": "function", "function": tool}],
-        tool_choice="required",
-        temperature=0,
-        max_tokens=200,
-    )
-    assert status == 200, body
-    (call,) = body["choices"][0]["message"]["tool_calls"]
-    assert call["function"]["name"] == "weather"
-    assert set(json.loads(call["function"]["arguments"])) == {"city", "people"}
-    assert body["choices"][0]["finish_reason"] == "tool_calls"

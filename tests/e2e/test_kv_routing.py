@@ -18,9 +18,7 @@ TOPICS = ("rivers", "mountains", "bridges", "gardens", "harbours", "markets")
 def ask(stack: Stack, topic: str) -> tuple[int, int]:
     """Which worker answered, and how much of the prompt it had."""
     question = f"Write about {topic}. " + f"Think of {topic} in the north and of {topic} in the south. " * 8
-    status, body = stack.chat(
-        question, temperature=0, max_tokens=2, nvext={"extra_fields": ["worker_id"]}
-    )
+    status, body = stack.chat(question, temperature=0, max_tokens=2, nvext={"extra_fields": ["worker_id"]})
     assert status == 200, body
     worker: Any = body["nvext"]["worker_id"]
     details: dict[str, int] = body["usage"].get("prompt_tokens_details") or {}

@@ -32,7 +32,9 @@ def test_chat_unary(model_stack: Stack) -> None:
     content = body["choices"][0]["logprobs"]["content"]
     assert len(content) == body["usage"]["completion_tokens"]
     check_content(content, 3)
-    assert "".join(entry["token"] for entry in content).startswith(body["choices"][0]["message"]["content"][:5])
+    assert "".join(entry["token"] for entry in content).startswith(
+        body["choices"][0]["message"]["content"][:5]
+    )
 
 
 def test_chat_shows_the_chosen_token_when_no_rivals_are_asked_for(model_stack: Stack) -> None:
@@ -85,7 +87,9 @@ def test_a_sampled_token_has_its_own_value(model_stack: Stack) -> None:
     )
     assert status == 200, body
     content = body["choices"][0]["logprobs"]["content"]
-    unlikely = [e for e in content if e["token"] != max(e["top_logprobs"], key=lambda r: r["logprob"])["token"]]
+    unlikely = [
+        e for e in content if e["token"] != max(e["top_logprobs"], key=lambda r: r["logprob"])["token"]
+    ]
     assert unlikely, "at this temperature some token is not the most likely one"
     for entry in unlikely:
         assert entry["logprob"] < max(rival["logprob"] for rival in entry["top_logprobs"])

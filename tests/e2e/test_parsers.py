@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ FORCED = "<think>Paris it is.</think>The capital is Paris."
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
     "{% endfor %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}"
-    "(no thinking) {% endif %}"
+    "(I will not think about it at all) {% endif %}"
 )
 TOOL = {
     "type": "function",
@@ -34,48 +35,78 @@ TOOL = {
 OPTIONS = ("--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "2")
 
 
-def test_reasoning_is_told_apart(tmp_path: Path) -> None:
-    """A reasoning parser named at the worker splits thinking from answer at the frontend."""
+@pytest.fixture(scope="module")
+def parsing_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A worker that names parsers, without structural tags."""
     built_in_model()
-    with Stack(tmp_path / "stack", [*OPTIONS, "--dyn-reasoning-parser", "basic"]) as stack:
-        status, body = stack.chat("Capital of France?", guided_choice=[FORCED], temperature=0, max_tokens=60)
+    options = [*OPTIONS, "--dyn-reasoning-parser", "deepseek_r1", "--dyn-tool-call-parser", "hermes"]
+    with Stack(tmp_path_factory.mktemp("parsing"), options) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def tagging_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A worker with structural tags, a template of the operator's and thinking off by default."""
+    built_in_model()
+    folder = tmp_path_factory.mktemp("tagging")
+    template = folder / "chat.jinja"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    options = [*OPTIONS, "--dyn-tool-call-parser", "hermes", "--dyn-enable-structural-tag"]
+    options += ["--dyn-structural-tag-scope", "always", "--dyn-structural-tag-schema", "strict"]
+    options += ["--custom-jinja-template", str(template), "--dyn-default-thinking-mode", "disabled"]
+    with Stack(folder / "stack", options) as stack:
+        yield stack
+
+
+def check_call(body: dict[str, Any]) -> None:
+    (call,) = body["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    assert set(json.loads(call["function"]["arguments"])) == {"city"}
+    assert body["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_reasoning_is_told_apart(parsing_stack: Stack) -> None:
+    """A reasoning parser named at the worker splits thinking from answer at the frontend."""
+    status, body = parsing_stack.chat(
+        "Capital of France?", guided_choice=[FORCED], temperature=0, max_tokens=60
+    )
     assert status == 200, body
     message = body["choices"][0]["message"]
     assert message["reasoning_content"].strip() == "Paris it is."
     assert message["content"].strip() == "The capital is Paris."
 
 
-def test_a_custom_template_and_the_thinking_mode_reach_the_prompt(tmp_path: Path) -> None:
-    """The prompt is rendered by the operator's template, with the operator's default for thinking."""
-    built_in_model()
-    template = tmp_path / "chat.jinja"
-    template.write_text(TEMPLATE, encoding="utf-8")
-    lengths = {}
-    for mode in ("enabled", "disabled"):
-        options = [*OPTIONS, "--custom-jinja-template", str(template), "--dyn-default-thinking-mode", mode]
-        with Stack(tmp_path / mode, options) as stack:
-            status, body = stack.chat("Hello", temperature=0, max_tokens=1)
-            assert status == 200, body
-            lengths[mode] = body["usage"]["prompt_tokens"]
-    assert lengths["disabled"] > lengths["enabled"]
-
-
-def test_structural_tags_guide_an_automatic_tool_call(tmp_path: Path) -> None:
-    """With tags on, free text is free, and a call that begins obeys its tool's schema."""
-    built_in_model()
-    options = [*OPTIONS, "--dyn-tool-call-parser", "hermes", "--dyn-enable-structural-tag"]
-    options += ["--dyn-structural-tag-scope", "always", "--dyn-structural-tag-schema", "strict"]
-    with Stack(tmp_path / "stack", options) as stack:
-        status, plain = stack.chat("Say hello.", tools=[TOOL], tool_choice="auto", temperature=0, max_tokens=12)
-        assert status == 200, plain
-        status, body = stack.chat(
-            "How is the weather in Oslo?",
-            tools=[TOOL],
-            tool_choice="required",
-            temperature=0,
-            max_tokens=80,
-        )
+def test_a_required_tool_is_called(parsing_stack: Stack) -> None:
+    """tool_choice required: the frontend asks for a schema and turns the answer into a call."""
+    status, body = parsing_stack.chat(
+        "How is the weather in Oslo?", tools=[TOOL], tool_choice="required", temperature=0, max_tokens=80
+    )
     assert status == 200, body
-    (call,) = body["choices"][0]["message"]["tool_calls"]
-    assert call["function"]["name"] == "weather"
-    assert set(json.loads(call["function"]["arguments"])) == {"city"}
+    check_call(body)
+
+
+def test_the_template_and_the_default_for_thinking_reach_the_prompt(tagging_stack: Stack) -> None:
+    """The prompt is the operator's template's, longer by what it says when thinking is off."""
+    _, default = tagging_stack.chat("Hello", temperature=0, max_tokens=1)
+    _, thinking = tagging_stack.chat(
+        "Hello", temperature=0, max_tokens=1, chat_template_kwargs={"enable_thinking": True}
+    )
+    assert default["usage"]["prompt_tokens"] > thinking["usage"]["prompt_tokens"]
+
+
+def test_structural_tags_leave_free_text_free(tagging_stack: Stack) -> None:
+    """With tags on and an automatic choice, an answer without a call is text."""
+    status, body = tagging_stack.chat(
+        "Say hello.", tools=[TOOL], tool_choice="auto", temperature=0, max_tokens=12
+    )
+    assert status == 200, body
+    assert body["choices"][0]["message"]["content"]
+
+
+def test_structural_tags_bind_a_required_call(tagging_stack: Stack) -> None:
+    """The call has the tags of the parser and the schema of the tool."""
+    status, body = tagging_stack.chat(
+        "How is the weather in Oslo?", tools=[TOOL], tool_choice="required", temperature=0, max_tokens=80
+    )
+    assert status == 200, body
+    check_call(body)
