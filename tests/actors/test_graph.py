@@ -299,7 +299,8 @@ class TestLanes:
         async with open_world() as world:
             boxes = world.graph.mailboxes()
             assert [box.actor for box in boxes] == [
-                "intake", "resolver", "executor", "streamer", "monitor", "executor_control",
+                "intake", "resolver", "resolver_parked", "executor", "streamer", "monitor",
+                "executor_control",
             ]  # fmt: skip
             assert all(0 < box.capacity < 10_000 for box in boxes)
             assert all(box.waiting == 0 for box in boxes)

@@ -329,7 +329,6 @@ class TestUnsupported:
             ("sampling_options.use_beam_search", {"use_beam_search": True}),
             ("sampling_options.length_penalty", {"length_penalty": 1.0}),
             ("sampling_options.guided_decoding", {"guided_decoding": {"json": {"type": "object"}}}),
-            ("annotations", {"annotations": ["logits-processor:mine"]}),
         ],
     )
     def test_what_no_engine_here_can_do_is_refused_by_name(self, field: str, options: dict[str, Any]) -> None:
@@ -337,6 +336,12 @@ class TestUnsupported:
         error = refusal(**options)
         assert error.field == field
         assert "'double'" in error.allowed
+
+    def test_a_logits_processor_that_the_worker_does_not_have_is_refused(self) -> None:
+        """By the annotation, and with the operator's option for it."""
+        error = refusal(annotations=["logits-processor:mine"])
+        assert (error.field, error.value) == ("annotations", "logits-processor:mine")
+        assert "--logits-processor" in error.allowed
 
     @pytest.mark.parametrize(
         "options",
