@@ -21,7 +21,7 @@ class CompletionUsage(TypedDict):
 
 
 class TopLogprob(TypedDict):
-    """One candidate of a position. ``token`` None: the frontend finds the text itself."""
+    """One candidate of a position. ``token`` None: the frontend finds the text itself (seen with 1.4.2)."""
 
     rank: int
     token_id: int
@@ -32,8 +32,10 @@ class TopLogprob(TypedDict):
 class GenerateChunk(TypedDict):
     """Some new tokens of one choice; the last chunk of a request has reason and usage.
 
-    log_probs, top_logprobs: as long as ``token_ids``. cum_log_probs: of the choice so far.
-    engine_data: ``prompt_logprobs``, one entry for each prompt token.
+    log_probs, top_logprobs: as long as ``token_ids``; the chosen token is in both. Instead of minus
+    infinity, -9999.0. cum_log_probs: of the choice so far.
+    engine_data: ``prompt_logprobs``, one entry for each prompt token, on the last chunk: only of that one
+    the frontend also makes ``nvext.prompt_logprobs``.
     """
 
     token_ids: list[int]
