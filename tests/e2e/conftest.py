@@ -31,7 +31,7 @@ def shared_stack(word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def model_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The torch engine on SmolLM2 with everything a request can ask for, for tests that leave it as it was."""
+    """The torch engine on SmolLM2 with all that a request can ask for, for tests that leave it as it was."""
     built_in_model()
     options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "8"]
     options += ["--logits-processor", "only-a=tests.e2e.processors:Forcing"]

@@ -20,7 +20,7 @@ def check_content(content: list[dict[str, Any]], most: int) -> None:
         assert entry["logprob"] <= 0.0
         rivals = entry["top_logprobs"]
         assert len(rivals) == most
-        assert all(first["logprob"] >= second["logprob"] for first, second in zip(rivals, rivals[1:]))
+        assert [r["logprob"] for r in rivals] == sorted((r["logprob"] for r in rivals), reverse=True)
         assert rivals[0]["token"] == entry["token"]
         assert math.isclose(rivals[0]["logprob"], entry["logprob"], abs_tol=1e-5)
 
