@@ -30,6 +30,7 @@ from service.options import (
     print_config,
     read_engine_facts,
 )
+from service.processors.check import check_processors
 from service.processors.imports import load_processors
 from service.stopping import StopSignals
 from service.telemetry.logs import configure_logging, get_logger
@@ -46,7 +47,9 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
                 sys.stdout.write(print_config(settings))
                 return ExitCode.PLANNED
             case "check_config":
-                findings = check_settings(settings, read_engine_facts(os.environ), BUILT_IN_MODELS)
+                facts = read_engine_facts(os.environ)
+                findings = check_settings(settings, facts, BUILT_IN_MODELS)
+                findings += check_processors(settings, facts)
                 sys.stdout.write(findings_text(findings))
                 return exit_code_of(findings)
             case "serve":

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from service.options.engine_choice import EngineChoiceError, EngineFacts, choose_engine
-from service.options.errors import ConfigError
 from service.options.machine import cores, memory_bytes, read_engine_facts
 from service.options.tables import BY_NAME
-from service.processors.imports import load_processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,9 +43,7 @@ def check_settings(
     model_names: built-in names of models besides the default of ``--model``.
     """
     findings = [Finding("warning", "configuration", text) for text in settings.warnings]
-    facts = facts or read_engine_facts(os.environ)
-    findings.append(_check_engine(settings, facts))
-    findings.extend(_check_processors(settings, facts))
+    findings.append(_check_engine(settings, facts or read_engine_facts(os.environ)))
     findings.append(_check_model(settings.model.model, frozenset([*model_names, _DEFAULT_MODEL])))
     findings.append(_check_port(settings))
     findings.append(_describe_budgets(settings))
@@ -68,21 +64,6 @@ def _check_engine(settings: Settings, facts: EngineFacts) -> Finding:
     except EngineChoiceError as error:
         return Finding("error", "engine", str(error))
     return Finding("ok", "engine", f"{choice.engine} ({choice.reason})")
-
-
-def _check_processors(settings: Settings, facts: EngineFacts) -> Iterator[Finding]:
-    """Imports them: that the module is there says little."""
-    try:
-        choice = choose_engine(settings.engine.requested, facts, settings.engine.tensorrt_options)
-        factories = load_processors(settings, choice.engine)
-    except EngineChoiceError:
-        # Told already.
-        return
-    except ConfigError as error:
-        yield from (Finding("error", "logits processors", str(problem)) for problem in error.problems)
-        return
-    if factories:
-        yield Finding("ok", "logits processors", ", ".join(factories))
 
 
 def _check_model(model: str, names: frozenset[str]) -> Finding:

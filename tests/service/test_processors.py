@@ -20,9 +20,10 @@ from protocols.spec import ProcessorEntry
 from service.engine import ActorEngine
 from service.models import ModelInvalid
 from service.models.speech import end_id_of, token_ids_of
-from service.options import ConfigError, check_settings, exit_code_of
+from service.options import ConfigError, EngineFacts, exit_code_of
 from service.options.settings import ProcessorImport
 from service.processors import hello
+from service.processors.check import check_processors
 from service.processors.imports import load_factories, load_processors
 from tests.doubles.bridge import BridgeDriver
 from tests.doubles.callers import wire_request
@@ -108,18 +109,24 @@ def test_an_engine_that_runs_none_refuses_them(hook: str | None) -> None:
     with pytest.raises(ConfigError, match="engine 'synthetic' runs no logits processors") as caught:
         load_processors(settings, "synthetic")
     assert str(caught.value).startswith(f"{hook or '--logits-processor'}: ")
-    assert exit_code_of(check_settings(settings, TORCH_ONLY)) == 2
+    assert exit_code_of(list(check_processors(settings, TORCH_ONLY))) == 2
 
 
 @pytest.mark.parametrize(("name", "level"), [("Banning.softly", "ok"), ("NoSuch", "error")])
 def test_the_check_imports_them(name: str, level: str) -> None:
     """``--check-config`` finds what a start would find."""
     settings = load("--logits-processor", f"mine={HOME}:{name}")
-    (found,) = [
-        finding for finding in check_settings(settings, TORCH_ONLY) if finding.subject == "logits processors"
-    ]
-    assert found.level == level
+    (found,) = check_processors(settings, TORCH_ONLY)
+    assert (found.subject, found.level) == ("logits processors", level)
     assert "mine" in found.text
+
+
+def test_the_check_says_nothing_where_there_are_none() -> None:
+    """Nor where no engine can be chosen, which is told elsewhere."""
+    assert list(check_processors(load(), TORCH_ONLY)) == []
+    settings = load("--logits-processor", f"mine={HOME}:NoSuch")
+    nothing = EngineFacts(tensorrt_installed=False, torch_installed=False, gpus=0)
+    assert list(check_processors(settings, nothing)) == []
 
 
 def write_byte_tokenizer(folder: Path) -> Path:
