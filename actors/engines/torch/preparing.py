@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.grammars.cache import GrammarCache
-from actors.engines.torch.grammars.compiler import CompiledGrammar, compile_grammar
 from actors.engines.torch.grammars.limits import MOST_STUCK, PREPARE_S, field_of
-from actors.engines.torch.grammars.vocabulary import NoTokenizer, Vocabulary, read_vocabulary
 from actors.engines.torch.impatience import ImpatientThreads, TookTooLong, TooManyStuck
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest, Overloaded
 from protocols.spec import GenerationSpec, Guided, ProcessorEntry
+
+if TYPE_CHECKING:
+    from actors.engines.torch.grammars.compiler import CompiledGrammar
+    from actors.engines.torch.grammars.vocabulary import Vocabulary
 
 # The tokenizer is read in the background; on a busy machine the first request may have to wait for it.
 _TOKENIZER_S = 60.0
@@ -69,6 +72,9 @@ class TorchPreparer:
 
     def _read(self, vocab_size: int) -> None:
         """A thread. Guided requests are told what went wrong; all others do without."""
+        # It imports torch and transformers: that takes seconds, and the loop should not wait for it.
+        from actors.engines.torch.grammars.vocabulary import NoTokenizer, read_vocabulary  # noqa: PLC0415
+
         try:
             self._vocabulary.set_result(read_vocabulary(self._config.model_path, vocab_size))
         except NoTokenizer as exc:
@@ -95,6 +101,8 @@ class TorchPreparer:
             return spec
         grammar = self._known(spec.guided)
         if grammar is None:
+            from actors.engines.torch.grammars.compiler import compile_grammar  # noqa: PLC0415 - see `_read`
+
             grammar = compile_grammar(spec.guided, vocabulary, self._vocab_size)
             self._grammars.keep(spec.guided, grammar)
         return spec.with_grammar(grammar)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
-from actors.engines.torch.grammars.compiler import CompiledGrammar
 from actors.engines.torch.grammars.limits import MOST_CACHED, MOST_CACHED_BYTES, text_of
 from protocols.spec import Guided, GuidedKind
+
+if TYPE_CHECKING:
+    from actors.engines.torch.grammars.compiler import CompiledGrammar
 
 Key = tuple[GuidedKind, bool, str]
 

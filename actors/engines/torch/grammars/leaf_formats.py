@@ -66,11 +66,11 @@ class LeafFormats:
 
     def boundary(self, value: Any, field: str) -> str:
         """The name of the special token that a tag begins or ends with."""
-        known = self._known(value.get("token"), f"{field}.token")
-        for name, number in self.vocabulary.special.items():
-            if number == known and value.get("type") == "token":
-                return name
-        raise InvalidRequest(field, value, "a string, or a special token of the model")
+        known = self.vocabulary.find(value.get("token"))
+        is_special = known in self.vocabulary.special.values()
+        if known is None or not is_special or value.get("type") != "token":
+            raise InvalidRequest(field, value, "a string, or a special token of the model")
+        return self.vocabulary.text_of(known)
 
     def const_string(self, node: Node, _: tuple[str, ...]) -> Part:
         node.only("value")
@@ -118,19 +118,17 @@ class LeafFormats:
         node.only("exclude_tokens")
         excluded = self._excluded(node)
         stops = [self.vocabulary.special.get(end) for end in ends]
-        if any(isinstance(number, str) for number in excluded) or None in stops:
-            names = {number: name for name, number in self.vocabulary.ids.items()}
-            return self.free(
-                node, ends, tuple(number if isinstance(number, str) else names[number] for number in excluded)
-            )
+        if None in stops or not all(isinstance(one, int) for one in excluded):
+            texts = [one if isinstance(one, str) else self.vocabulary.text_of(one) for one in excluded]
+            return self.free(node, ends, tuple(texts))
         numbers = [number for number in (*excluded, *stops) if isinstance(number, int)]
         tokens = f"{other_tokens([*numbers, *self.vocabulary.ends])}*"
         return Part(self.ended(Part(tokens), ends), is_open=not ends, has_end=bool(ends))
 
     def token(self, node: Node, _: tuple[str, ...]) -> Part:
         node.only("token")
-        known = self._known(node.get("token"), f"{node.field}.token")
-        if isinstance(known, str) or known in self.vocabulary.ends:
+        known = self.vocabulary.find(node.get("token"))
+        if known is None or known in self.vocabulary.ends:
             raise node.refusal("token", "a token of the model, and none that ends the answer")
         return Part(one_token(known))
 
@@ -147,11 +145,10 @@ class LeafFormats:
         return [self._known(item, f"{node.field}.exclude_tokens[{at}]") for at, item in enumerate(value)]
 
     def _known(self, value: Any, field: str) -> int | str:
-        if isinstance(value, str) and value:
-            return self.vocabulary.ids.get(value, value)
-        if isinstance(value, int) and value in self.vocabulary.ids.values():
-            return value
-        raise InvalidRequest(field, value, "a token of the model: its text, or its id")
+        known = self.vocabulary.find(value)
+        if known is None and not (isinstance(value, str) and value):
+            raise InvalidRequest(field, value, "a token of the model, or a text")
+        return value if known is None else known
 
 
 def _validate(source: str, field: str, value: object) -> None:

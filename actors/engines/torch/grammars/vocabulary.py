@@ -29,15 +29,30 @@ class Vocabulary:
     """Of one model.
 
     library: llguidance's tokenizer, ``width`` tokens wide. tokens: how many of them exist.
-    special: ids of the tokens that are no text, by what they are called. ends: ids that end an answer.
+    special: ids of the tokens that are no text, by name. ends: ids that end an answer.
     """
 
     library: Any
     width: int
     tokens: int
-    ids: dict[str, int]
     special: dict[str, int]
     ends: tuple[int, ...]
+
+    def find(self, token: object) -> int | None:
+        """The id of a token, given as its name, its text, or its id. None for what is not one token."""
+        if isinstance(token, str):
+            if token in self.special:
+                return self.special[token]
+            spelled = self.library.tokenize_str(token)
+            return int(spelled[0]) if len(spelled) == 1 else None
+        if isinstance(token, int) and not isinstance(token, bool) and 0 <= token < self.tokens:
+            return token
+        return None
+
+    def text_of(self, token: int) -> str:
+        """What a token is called, or says."""
+        names = (name for name, number in self.special.items() if number == token)
+        return next(names, self.library.decode_str([token]))
 
     def parts_of(self, text: str) -> list[str | int]:
         """Text cut at the special tokens in it: pieces of plain text, and ids."""
@@ -61,8 +76,7 @@ def read_vocabulary(folder: Path, vocab_size: int) -> Vocabulary:
         ) from exc
     if not getattr(tokenizer, "is_fast", False):
         raise NoTokenizer("the model folder has no fast tokenizer (tokenizer.json)")
-    ids: dict[str, int] = tokenizer.get_vocab()
-    tokens = max(ids.values(), default=-1) + 1
+    tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
     width = max(tokens, vocab_size)
     ends = _ends(folder, tokenizer, min(tokens, vocab_size))
     if not ends:
@@ -73,8 +87,9 @@ def read_vocabulary(folder: Path, vocab_size: int) -> Vocabulary:
         raise NoTokenizer(
             f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
         ) from exc
-    special = {name: number for name, number in ids.items() if library.is_special_token(number)}
-    return Vocabulary(library, width, tokens, ids, special, ends)
+    added: dict[int, Any] = tokenizer.added_tokens_decoder
+    special = {str(one.content): number for number, one in added.items() if library.is_special_token(number)}
+    return Vocabulary(library, width, tokens, special, ends)
 
 
 def _ends(folder: Path, tokenizer: Any, tokens: int) -> tuple[int, ...]:

@@ -33,12 +33,13 @@ _MERGES = [
     ("<f", "n"),
     ("1", "0"),
 ]
+# One token for each byte, in this order.
+_LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def write_tokenizer(folder: Path, ends: Any = END) -> Path:
     """A byte-level tokenizer of some 270 tokens; ``ends``: what the folder names as the end of an answer."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    names = [*letters, *("".join(merge) for merge in _MERGES)]
+    names = [*_LETTERS, *("".join(merge) for merge in _MERGES)]
     tokenizer = Tokenizer(models.BPE(vocab={name: at for at, name in enumerate(names)}, merges=_MERGES))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -112,8 +113,8 @@ class Guide:
         ).decode()
 
     def _spelled(self, text: str) -> list[int]:
-        names = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-        return [self.vocabulary.ids[letter] for name, _ in names for letter in name]
+        pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return [_LETTERS.index(letter) for name, _ in pre_tokenizer.pre_tokenize_str(text) for letter in name]
 
     def _chosen(self, allowed: set[int], rng: random.Random) -> int:
         """At random; but an answer shall come to its end, and is not to be mostly blanks."""
