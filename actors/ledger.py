@@ -13,7 +13,7 @@ from functools import partial
 from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
 from protocols.caller import Caller
-from protocols.errors import ServiceError
+from protocols.errors import EngineError, ServiceError
 from protocols.steps import EngineId
 from protocols.telemetry import Outcome, Phase, RequestStory, Telemetry
 
@@ -167,6 +167,7 @@ class Ledger:
             finish_reasons=tuple(ticket.finish_reasons.get(index, reason) for index in range(ticket.n)),
             cancel_reason=ticket.cancel_reason,
             error_kind=type(terminal.error).__name__ if terminal.error else None,
+            error_text=str(terminal.error) if isinstance(terminal.error, EngineError) else None,
             is_probe=ticket.is_probe,
             trace_headers=ticket.caller.trace_headers,
             execute_context=ticket.execute_context,

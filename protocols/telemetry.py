@@ -73,6 +73,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
 
     Times are monotonic seconds; None where the request did not get that far. A hop begins where
     the one before it ended: arrived, admitted, resolved, submitted, first_token, ended.
+    error_text: of an engine's fault, which never has content in it; a caller's mistake quotes the caller.
     finish_reason: the one that went out. finish_reasons: by choice; a choice that was still open at
     the request's end has the request's, or None where that is an error.
     """
@@ -95,6 +96,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     finish_reasons: tuple[str | None, ...]
     cancel_reason: CancelReason | None
     error_kind: str | None
+    error_text: str | None = None
     is_probe: bool
     trace_headers: Mapping[str, str] | None
     execute_context: object = None

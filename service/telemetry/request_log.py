@@ -90,6 +90,7 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "finish_reasons": _reasons_of(story),
         "cancel_reason": story.cancel_reason,
         "error_kind": story.error_kind,
+        "error": story.error_text,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,

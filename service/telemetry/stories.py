@@ -110,6 +110,7 @@ def story_as_dict(
         "finish_reasons": list(story.finish_reasons),
         "cancel_reason": None if story.cancel_reason is None else story.cancel_reason.value,
         "error_kind": story.error_kind,
+        "error": story.error_text,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,

@@ -39,7 +39,7 @@ def render_waterfall(story: Mapping[str, Any], width: int = 80) -> list[str]:
 
 
 def _headline(story: Mapping[str, Any]) -> str:
-    reason = story["finish_reason"] or story["cancel_reason"] or story["error_kind"]
+    reason = story["finish_reason"] or story["cancel_reason"] or story["error"] or story["error_kind"]
     how = story["outcome"] + (f" ({reason})" if reason and reason != story["outcome"] else "")
     where = "" if story["outcome"] == "completed" else f" in {story['phase']}"
     return f"request {story['engine_id']}  {how}{where}  {story['duration_ms']:.1f} ms"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.outbox import Terminal
-from protocols.errors import EngineShutdown, InternalError, Overloaded
+from protocols.errors import EngineShutdown, GenerationFailed, InternalError, Overloaded
 from protocols.steps import Delta, FinishReason
 from protocols.telemetry import Outcome, Phase
 from tests.actors.office import Office
@@ -113,8 +113,14 @@ class TestStory:
         office.ledger.end(ticket, Outcome.CANCELLED, DONE, drop_waiting=True)
         assert office.listener.stories[ticket.engine_id].completion_tokens == 0
 
-    def test_it_names_the_kind_of_error_and_never_its_text(self, office: Office) -> None:
-        """Error texts may quote the caller; stories go to logs."""
+    def test_it_tells_what_was_wrong_with_the_engine(self, office: Office) -> None:
+        """Texts of an engine's fault have no content in them, and an operator needs them."""
+        ticket = office.open(phase=Phase.DECODE)
+        office.ledger.end(ticket, Outcome.FAILED, Terminal(error=GenerationFailed("it broke")))
+        assert office.listener.stories[ticket.engine_id].error_text == "it broke"
+
+    def test_it_names_the_kind_of_a_refusal_and_never_its_text(self, office: Office) -> None:
+        """Texts of a refusal may quote the caller; stories go to logs."""
         ticket = office.open()
         office.ledger.refuse(ticket, Overloaded("max_live", "secret"))
         story = office.listener.stories[ticket.engine_id]

@@ -113,6 +113,7 @@ def test_a_story_in_json():
             "finish_reasons": ["length"],
             "cancel_reason": None,
             "error_kind": None,
+            "error": None,
             "n": 1,
             "prompt_tokens": 12,
             "cached_tokens": 4,

@@ -62,3 +62,9 @@ def test_bars_cover_the_request_without_gaps(times: list[float], width: int):
         assert spans[0][0] == 10
         assert spans[-1][1] == width - 14
         assert all(abs(two[0] - one[1]) <= 1 for one, two in itertools.pairwise(spans))
+
+
+def test_a_failed_request_says_what_broke():
+    """The engine's own words, where it has any, in place of the kind of error."""
+    story = tale(Outcome.FAILED, Phase.DECODE, error_kind="GenerationFailed", error_text="a mask failed")
+    assert "failed (a mask failed) in decode" in render_waterfall(story_as_dict(story))[0]
