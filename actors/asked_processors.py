@@ -1,4 +1,4 @@
-"""Logits processors that a request asks for, by annotations ``logits-processor:NAME`` or ``...:NAME={json}``."""
+"""Logits processors a request asks for, by annotation: ``logits-processor:NAME`` or ``...NAME={json}``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import assert_never
@@ -14,17 +13,16 @@ from actors.ledger import Ledger
 from actors.mailbox import receive_all
 from actors.outbox import Terminal
 from actors.step_lane import StepLane
+from actors.surroundings import Surroundings
 from actors.ticket import Ticket
 from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
-from protocols.engine import Engine
 from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
-from protocols.kv_listener import KvListener
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
-from protocols.telemetry import AbortResult, Outcome, Phase, Telemetry
+from protocols.telemetry import AbortResult, Outcome, Phase
 
 # Compared once per token; looking a member up in its enum costs ten times a name of the module.
 _PREFILL = Phase.PREFILL
@@ -74,20 +72,17 @@ class Executor:
     def __init__(
         self,
         lanes: ExecutorLanes,
-        engine: Engine,
         limits: ExecutorLimits,
         ledger: Ledger,
-        telemetry: Telemetry,
-        clock: Callable[[], float],
-        kv_listener: KvListener,
+        around: Surroundings,
     ) -> None:
         self._lanes = lanes
-        self._kv_listener = kv_listener
-        self._engine = engine
-        self._ledger = ledger
-        self._telemetry = telemetry
-        self._clock = clock
         self._limits = limits
+        self._ledger = ledger
+        self._engine = around.engine
+        self._kv_listener = around.kv_listener
+        self._telemetry = around.telemetry
+        self._clock = around.clock
         self._watch = HangWatch(limits.hang_timeout_s)
         self._waiting_room = WaitingRoom()
         self._rows: dict[EngineId, _Row] = {}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,32 +22,14 @@ from actors.resolver import ResolverLanes, SpecResolver
 from actors.resolving import SpecRules, seeds_from
 from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
+from actors.surroundings import Surroundings
 from actors.ticket import Ticket
-from actors.wakeup import EventWakeup, Wakeup
 from protocols.caller import Caller
-from protocols.engine import Engine, EngineInfo
+from protocols.engine import EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
-from protocols.kv_listener import KvListener, NullKvListener
 from protocols.messages import CancelContext, Flow, MonitorControl, ReaderGone, Submit
 from protocols.requests import is_probe
-from protocols.telemetry import CancelReason, Outcome, Telemetry, WorkerState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the graph needs from outside.
-
-    clock: monotonic seconds, the clock that engine steps are stamped with.
-    on_crash: called in the loop when an actor or the engine broke; the actors have ended, live
-    requests have not yet got their error, the engine has not yet been stopped.
-    """
-
-    engine: Engine
-    telemetry: Telemetry
-    clock: Callable[[], float]
-    on_crash: Callable[[BaseException], None]
-    new_wakeup: Callable[[], Wakeup] = EventWakeup
-    kv_listener: KvListener = field(default_factory=NullKvListener)
+from protocols.telemetry import CancelReason, Outcome, WorkerState
 
 
 class Graph:
@@ -87,7 +68,7 @@ class Graph:
         self._settings, self._around, self._info, self._lanes = settings, around, info, lanes
         self.ledger = ledger
         self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
-        self.executor = Executor(executor_ends, engine, limits, ledger, telemetry, clock, around.kv_listener)
+        self.executor = Executor(executor_ends, limits, ledger, around)
         self.actors = (
             RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
             SpecResolver(resolver_ends, ledger, rules, engine.preparer, clock, telemetry),

@@ -25,8 +25,9 @@ from dynamo.common.backend.publisher import KvEventSource
 from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
 
 from actors.drain import DrainLadder, DrainReport
-from actors.graph import Graph, Surroundings, open_graph
+from actors.graph import Graph, open_graph
 from actors.supervisor import FutureWakeup, Supervisor
+from actors.surroundings import Surroundings
 from actors.ticket import Ticket
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped

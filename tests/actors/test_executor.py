@@ -8,9 +8,9 @@ import pytest
 
 from actors.executor import Executor, ExecutorLanes, ExecutorLimits
 from actors.outbox import Terminal
+from actors.surroundings import Surroundings
 from protocols.engine import EngineCapabilities
 from protocols.errors import EngineDead, GenerationFailed, InternalError
-from protocols.kv_listener import NullKvListener
 from protocols.messages import Cancel, Flow, Resolved
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
@@ -34,9 +34,10 @@ class Desk:
         lanes = ExecutorLanes(closed_lane()[1], closed_lane()[1], closed_lane()[0])
         limits = ExecutorLimits(batch=capacity, capacity=capacity, vocab_size=VOCAB_SIZE, hang_timeout_s=30.0)
         office = self.office
-        self.executor = Executor(
-            lanes, self.engine, limits, office.ledger, office.listener, office.clock, NullKvListener()
+        around = Surroundings(
+            engine=self.engine, telemetry=office.listener, clock=office.clock, on_crash=lambda _: None
         )
+        self.executor = Executor(lanes, limits, office.ledger, around)
 
     def bring(self, n: int = 1, max_tokens: int = 8, priority: float = 0.0) -> Ticket:
         """A resolved request arrives."""

@@ -11,11 +11,12 @@ import pytest
 from actors.cancellation import CancellationMonitor
 from actors.drain import DrainCoordinator, DrainLadder
 from actors.executor import Executor
-from actors.graph import Surroundings, open_graph
+from actors.graph import open_graph
 from actors.intake import RequestIntake
 from actors.resolver import SpecResolver
 from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
+from actors.surroundings import Surroundings
 from protocols.errors import EngineDead, EngineShutdown, EngineStartError
 from protocols.telemetry import Outcome, WorkerState
 from tests.doubles.engines import (

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from actors.graph import Surroundings, open_graph
+from actors.graph import open_graph
 from actors.settings import GraphSettings
 from actors.supervisor import FutureWakeup, Supervisor
+from actors.surroundings import Surroundings
 from protocols.errors import EngineDead, EngineShutdown, EngineStartError, StartStopped
 from tests.doubles.callers import FakeCaller, Reader, wire_request
 from tests.doubles.engines import FailsToStart, ScriptedEngine, SlowStart, SteppingEngine

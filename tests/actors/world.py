@@ -10,8 +10,9 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from actors.graph import Graph, Surroundings, open_graph
+from actors.graph import Graph, open_graph
 from actors.settings import GraphSettings
+from actors.surroundings import Surroundings
 from actors.wakeup import EventWakeup
 from protocols.telemetry import Outcome
 from tests.doubles.callers import FakeCaller, Reader, wire_request

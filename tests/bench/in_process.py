@@ -36,9 +36,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from actors.engines.synthetic import FIRST_TOKEN_ID, SyntheticConfig, SyntheticEngine
-from actors.graph import Graph, Surroundings, open_graph
+from actors.graph import Graph, open_graph
 from actors.settings import GraphSettings
 from actors.supervisor import FutureWakeup
+from actors.surroundings import Surroundings
 from protocols.telemetry import NullTelemetry
 from service.engine import ActorEngine
 from service.options.budgets import OperatorTimes, plan_budgets

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from actors.graph import Surroundings, open_graph
+from actors.graph import open_graph
 from actors.settings import GraphSettings
+from actors.surroundings import Surroundings
 from service.telemetry.live import MAILBOXES
 from tests.actors.world import Visit
 from tests.doubles.callers import FakeCaller, wire_request
