@@ -24,7 +24,7 @@ from tests.e2e.word_model import write_word_model
 
 _ROOT = Path(__file__).resolve().parents[2]
 _OUTPUT = _ROOT / "build" / "bench.json"
-IN_PROCESS, CANCEL = "in-process", "cancel"
+IN_PROCESS, CANCEL, TORCH = "in-process", "cancel", "torch"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         found = _in_process(given.rounds or (3 if given.quick else 5))
         print_in_process(found)
         report["in_process"] = [asdict(case) for case in found]
+    if given.only in (None, TORCH):
+        _torch_engine(is_quick=given.quick)
     report |= {"load_after": os.getloadavg(), "seconds": time.monotonic() - started_s}
     _OUTPUT.parent.mkdir(exist_ok=True)
     _OUTPUT.write_text(json.dumps(report, indent=1), encoding="utf-8")
@@ -68,9 +70,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tests.bench", description="Benchmarks; see docs/performance.md."
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="c = 64 only, short runs: under two minutes")
+    length.add_argument(
+        "--quick", action="store_true", help="c = 64 only, batch 16 only, short runs: four minutes"
+    )
     length.add_argument("--full", action="store_true", help="also c = 256, and clients that hang up")
-    parser.add_argument("--only", choices=(SATURATED, PACED, CANCEL, IN_PROCESS), help="one part")
+    parser.add_argument("--only", choices=(SATURATED, PACED, CANCEL, IN_PROCESS, TORCH), help="one part")
     parser.add_argument("--rounds", type=int, help="turns of every contestant, instead of 3 or 5")
     return parser.parse_args(argv)
 
@@ -80,6 +84,13 @@ def _in_process(repeats: int) -> list[InProcessCase]:
     argv = [sys.executable, "-m", "tests.bench.in_process", str(repeats)]
     done = subprocess.run(argv, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     return [InProcessCase(**case) for case in json.loads(done.stdout)]
+
+
+def _torch_engine(*, is_quick: bool) -> None:
+    """In a process of its own, which loads models and prints its own tables; its runs are in a file, too."""
+    argv = [sys.executable, "-m", "tests.bench.torch_engine", *(["--quick"] if is_quick else [])]
+    sys.stdout.flush()
+    subprocess.run(argv, cwd=_ROOT, check=True)
 
 
 def _machine() -> str:

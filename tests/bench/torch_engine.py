@@ -1,202 +1,204 @@
-"""Decode speed of the embedded engine beside transformers: ``python -m tests.bench.torch_engine``.
+"""The embedded engine beside its peers: ``python -m tests.bench.torch_engine [--quick]``, or ``make bench``.
 
-The contestants take turns on one machine, in one process, with the same prompts and the same number
-of tokens. What is timed is decoding alone: from the first token of the last request to the end. For
-transformers that is the time of a long answer minus the time of a one-token answer.
+Everybody takes turns on one machine with the same prompts and the same number of tokens, so what changes
+on the machine meets all of them; a ratio is the median over rounds of two neighbours in time. Besides:
+the matrix products of a step alone, and the second of two equal prompts against the first.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import logging
 import os
-import statistics
+import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 from actors.engines.torch import TorchConfig, TorchEngine
-from protocols.spec import GenerationSpec, StopRules
-from protocols.steps import EngineId
 from service.models.resolution import resolve_model
+from tests.bench.torch_gguf import gguf_file
+from tests.bench.torch_peers import LLAMA_FOLDER, LLAMA_HINT, Continuous, Generate, LlamaCpp, OurEngine, Peer
+from tests.bench.torch_products import Products
+from tests.bench.torch_tables import Measured, print_case, print_reuse
 
-PROMPT_TOKENS = 40
-BATCHES = (1, 4, 16, 64)
-# Tokens per request and run: about as many seconds at each batch size.
-TOKENS = {1: 48, 4: 48, 16: 32, 64: 24}
-
-_POOL_TOKENS = 16_384
-# The same size of cache and of step as ours; unbounded it takes nearly all memory of the machine.
-_BATCHING: Any = transformers.ContinuousBatchingConfig(
-    page_size=256, num_blocks=_POOL_TOKENS // 256, max_batch_tokens=512
-)
-
-Decode = Callable[[list[tuple[int, ...]], int], Awaitable["Span"]]
+_ROOT = Path(__file__).resolve().parents[2]
+_OUTPUT = _ROOT / "build" / "bench_torch.json"
+_PROMPTS = _ROOT / "tests" / "data" / "prompts_20.txt"
+OURS, GENERATE, CONTINUOUS, LLAMA = "this engine", "generate", "continuous batching", "llama.cpp Q4_1"
+_STEP_TOKENS = 512
+_PAGE_TOKENS = 256
+_logging: Any = transformers.logging
+# No case is begun once the rest would not fit into this.
+BUDGET_S = 780.0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Wall and CPU seconds of decoding."""
+class Case:
+    """So many prompts of this length at once, each answered with ``tokens``. about_s: of a round, roughly."""
 
-    wall_s: float
-    cpu_s: float
+    batch: int
+    context: int
+    tokens: int
+    rounds: int
+    about_s: float
 
-    @classmethod
-    def since(cls, start: Span) -> Span:
-        now = cls.now()
-        return cls(now.wall_s - start.wall_s, now.cpu_s - start.cpu_s)
 
-    @classmethod
-    def now(cls) -> Span:
-        return cls(time.perf_counter(), time.process_time())
+# Most wanted first: what does not fit into the time is left out at the end.
+FULL = (
+    Case(16, 128, 48, 3, 55),
+    Case(1, 128, 48, 3, 16),
+    Case(4, 128, 48, 3, 24),
+    Case(64, 128, 48, 2, 165),
+    Case(1, 2048, 32, 2, 45),
+    Case(4, 2048, 48, 1, 150),
+)
+QUICK = (Case(16, 128, 32, 2, 50),)
 
 
 @dataclass(slots=True)
-class Row:
-    """All runs of one contestant at one batch size."""
+class Arena:
+    """Everybody, ready to run. gguf: for llama.cpp, started for each case; None where it is not installed."""
 
-    name: str
-    batch: int
-    tokens_per_s: list[float] = field(default_factory=list)
-    cpu_ms_per_token: list[float] = field(default_factory=list)
+    ours: OurEngine
+    peers: dict[str, Peer]
+    products: Products
+    ids: list[int]
+    gguf: Path | None
+    threads: int
 
-    def add(self, span: Span, tokens: int) -> None:
-        self.tokens_per_s.append(self.batch * tokens / span.wall_s)
-        self.cpu_ms_per_token.append(1e3 * span.cpu_s / (self.batch * tokens))
-
-
-class OurEngine:
-    """The engine as the executor uses it."""
-
-    def __init__(self, engine: TorchEngine) -> None:
-        self._engine = engine
-        self._ids = count(1)
-
-    async def decode(self, prompts: list[tuple[int, ...]], tokens: int) -> Span:
-        ids = {EngineId(next(self._ids)) for _ in prompts}
-        for engine_id, prompt in zip(sorted(ids), prompts, strict=True):
-            self._engine.submit(
-                engine_id, GenerationSpec(prompt=prompt, stop=StopRules(max_tokens=tokens + 64))
-            )
-        counts = dict.fromkeys(ids, 0)
-        await self._read(counts, lambda: min(counts.values()) >= 1)
-        start, wanted = Span.now(), sum(counts.values()) + tokens * len(ids)
-        await self._read(counts, lambda: sum(counts.values()) >= wanted)
-        span = Span.since(start)
-        for engine_id in ids:
-            self._engine.abort(engine_id)
-        ended: set[EngineId] = set()
-        while ended != ids:
-            step = await self._engine.next_step()
-            ended |= {delta.engine_id for delta in step.deltas if delta.is_last}
-        return span
-
-    async def _read(self, counts: dict[EngineId, int], is_done: Callable[[], bool]) -> None:
-        while not is_done():
-            for delta in (await self._engine.next_step()).deltas:
-                counts[delta.engine_id] += len(delta.token_ids)
+    def prompts(self, batch: int, length: int) -> list[tuple[int, ...]]:
+        """Real text, another place of it for each."""
+        size = len(self.ids)
+        return [tuple(self.ids[(101 * i + j) % size] for j in range(length)) for i in range(batch)]
 
 
-class Transformers:
-    """transformers' own generate, and its continuous batching."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    async def generate(self, prompts: list[tuple[int, ...]], tokens: int) -> Span:
-        return self._difference(self._generate, prompts, tokens)
-
-    async def continuous(self, prompts: list[tuple[int, ...]], tokens: int) -> Span:
-        return self._difference(self._continuous, prompts, tokens)
-
-    def _difference(
-        self, answer: Callable[[Any, int], object], prompts: list[tuple[int, ...]], tokens: int
-    ) -> Span:
-        spans: list[Span] = []
-        for length in (1, 1 + tokens):
-            start = Span.now()
-            answer(prompts, length)
-            spans.append(Span.since(start))
-        return Span(spans[1].wall_s - spans[0].wall_s, spans[1].cpu_s - spans[0].cpu_s)
-
-    def _generate(self, prompts: list[tuple[int, ...]], tokens: int) -> object:
-        ids = torch.tensor(prompts)
-        return self._model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            min_new_tokens=tokens,
-            max_new_tokens=tokens,
-        )
-
-    def _continuous(self, prompts: list[tuple[int, ...]], tokens: int) -> object:
-        config: Any = transformers.GenerationConfig(
-            do_sample=False, max_new_tokens=tokens, eos_token_id=-1, pad_token_id=0
-        )
-        return self._model.generate_batch(
-            inputs=[list(prompt) for prompt in prompts],
-            generation_config=config,
-            continuous_batching_config=_BATCHING,
-            warmup=False,
-        )
-
-
-async def compare(folder: Any, batches: list[int], rounds: int, threads: int) -> list[Row]:
-    """Run everybody in turn; the first round of each warms up and does not count."""
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+def open_arena(folder: Path, threads: int, engine: TorchEngine, pool_tokens: int) -> Arena:
+    """Load the peers. llama.cpp takes part where it is installed."""
     auto: Any = transformers.AutoModelForCausalLM
-    with torch.inference_mode():
-        peer = Transformers(auto.from_pretrained(folder, dtype=torch.float32).eval())
-    engine = TorchEngine(TorchConfig(model_path=folder, kv_pool_tokens=_POOL_TOKENS, threads=threads))
-    print((await engine.start()).description)
-    contestants: dict[str, Decode] = {
-        "this engine": OurEngine(engine).decode,
-        "transformers generate": peer.generate,
-        "transformers continuous batching": peer.continuous,
-    }
-    rows: list[Row] = []
-    for batch in batches:
-        prompts = [tuple(100 + 37 * i + 11 * j for j in range(PROMPT_TOKENS)) for i in range(batch)]
-        cases = {name: Row(name, batch) for name in contestants}
-        for turn in range(rounds + 1):
-            for name, decode in contestants.items():
-                with torch.inference_mode():
-                    span = await decode(prompts, TOKENS[batch])
-                if turn:
-                    cases[name].add(span, TOKENS[batch])
-        rows += cases.values()
-        show(list(cases.values()))
-    await engine.stop()
-    return rows
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    model = auto.from_pretrained(folder, dtype=torch.float32).eval()
+    ours = OurEngine(engine)
+    has_llama = (LLAMA_FOLDER / "xllamacpp").is_dir()
+    if not has_llama:
+        print(f"llama.cpp takes no part; to have it: {LLAMA_HINT}")
+    return Arena(
+        ours=ours,
+        peers={
+            OURS: ours,
+            CONTINUOUS: Continuous(model, pool_tokens + 2 * _PAGE_TOKENS, _PAGE_TOKENS),
+            GENERATE: Generate(model),
+        },
+        products=Products(model),
+        ids=tokenizer(_PROMPTS.read_text(encoding="utf-8"))["input_ids"],
+        gguf=gguf_file() if has_llama else None,
+        threads=threads,
+    )
 
 
-def show(rows: list[Row]) -> None:
-    """Medians, the best run, and our ratio to each peer."""
-    ours = statistics.median(rows[0].tokens_per_s)
-    for row in rows:
-        median = statistics.median(row.tokens_per_s)
-        print(
-            f"batch {row.batch:3}  {row.name:34} {median:7.1f} tok/s (best {max(row.tokens_per_s):6.1f})"
-            f"  {statistics.median(row.cpu_ms_per_token):7.2f} CPU ms/token  ours is {ours / median:4.2f}x"
-        )
+@contextmanager
+def everybody(arena: Arena, case: Case) -> Generator[dict[str, Peer]]:
+    """The contestants of a case, llama.cpp with as many slots as it has prompts."""
+    if arena.gguf is None:
+        yield arena.peers
+        return
+    child = LlamaCpp(arena.gguf, arena.threads, case.batch, case.context + case.tokens + 64)
+    try:
+        yield {**arena.peers, LLAMA: child}
+    finally:
+        child.close()
+
+
+async def measure(arena: Arena, case: Case) -> Measured:
+    """Everybody in turn, then the products of the same shapes."""
+    measured = Measured(case.batch, case.context, case.tokens)
+    prompts = arena.prompts(case.batch, case.context)
+    rows = min(_STEP_TOKENS, case.batch * case.context)
+    with everybody(arena, case) as peers:
+        for peer in peers.values():
+            await peer.run(arena.prompts(1, 40), 8)
+        for turn in range(case.rounds):
+            for name, peer in peers.items():
+                begun_s = time.monotonic()
+                measured.add(name, await peer.run(prompts, case.tokens))
+                _tell(f"{case.batch} x {case.context}, {turn}: {name} {time.monotonic() - begun_s:.1f} s")
+            measured.decode_products_s.append(arena.products.seconds(case.batch, case.batch))
+            measured.prefill_products_s.append(arena.products.seconds(rows, 1) / rows)
+    return measured
+
+
+def _tell(progress: str) -> None:
+    """To whoever watches; the tables are on standard output."""
+    print(progress, file=sys.stderr, flush=True)
+
+
+async def measure_reuse(arena: Arena, length: int, rounds: int) -> list[tuple[float, float]]:
+    """Seconds to the first token of a prompt, and of the same prompt again."""
+    found: list[tuple[float, float]] = []
+    for turn in range(rounds):
+        prompts = arena.prompts(1, length)
+        first, second = [await arena.ours.run_salted(prompts, 2, f"reuse-{turn}") for _ in range(2)]
+        found.append((first.prefill_s, second.prefill_s))
+    return found
+
+
+def _pages(case: Case) -> int:
+    """Of one sequence."""
+    return -(-(case.context + case.tokens) // _PAGE_TOKENS)
+
+
+async def compare(folder: Path, *, is_quick: bool, threads: int) -> dict[str, Any]:
+    """All cases; what was measured, as JSON."""
+    started_s = time.monotonic()
+    cases = QUICK if is_quick else FULL
+    # Whole pages of the peer with the largest ones, so that nobody waits for room.
+    pool_tokens = max(case.batch * _pages(case) * _PAGE_TOKENS for case in cases)
+    cores = threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(cores)
+    engine = TorchEngine(TorchConfig(model_path=folder, kv_pool_tokens=pool_tokens + 512, threads=threads))
+    info = await engine.start()
+    print(f"\n## The embedded engine\n\n{info.description}; load average {os.getloadavg()[0]:.1f}")
+    arena = open_arena(folder, cores, engine, pool_tokens)
+    report: dict[str, Any] = {"engine": info.description, "load_before": os.getloadavg(), "cases": []}
+    try:
+        for case in cases:
+            if time.monotonic() - started_s + case.rounds * case.about_s > BUDGET_S:
+                print(f"\nbatch {case.batch}, context {case.context}: left out, no time for it")
+                continue
+            measured = await measure(arena, case)
+            print_case(measured, OURS)
+            report["cases"].append(measured.as_json())
+        lengths = (128,) if is_quick else (128, 2048)
+        report["reuse"] = {length: await measure_reuse(arena, length, 3) for length in lengths}
+        print_reuse(report["reuse"])
+    finally:
+        await engine.stop()
+    return report | {"load_after": os.getloadavg(), "seconds": time.monotonic() - started_s}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Run, print tables in markdown, keep every run in build/."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES), choices=BATCHES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0)
-    options = parser.parse_args()
-    folder = resolve_model(options.model).path
-    print(f"load average before: {os.getloadavg()}")
-    asyncio.run(compare(folder, options.batches, options.rounds, options.threads))
-    print(f"load average after: {os.getloadavg()}")
+    parser.add_argument("--quick", action="store_true", help="batch 16 only, about two minutes")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    given = parser.parse_args()
+    _logging.set_verbosity_error()
+    _logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    folder = resolve_model(given.model).path
+    report = asyncio.run(compare(folder, is_quick=given.quick, threads=given.threads))
+    _OUTPUT.parent.mkdir(exist_ok=True)
+    _OUTPUT.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    print(f"\nload average after: {os.getloadavg()}; {report['seconds']:.0f} s; all runs in {_OUTPUT}")
 
 
 if __name__ == "__main__":
