@@ -31,7 +31,7 @@ class FactoryWithDefaults:
     defaults: Mapping[str, object]
 
     def __call__(self, **options: object) -> Any:
-        return self.factory(**{**copy.deepcopy(dict(self.defaults)), **options})
+        return self.factory(**copy.deepcopy({**self.defaults, **options}))
 
 
 def load_processors(settings: Settings, engine: str) -> dict[str, Factory]:

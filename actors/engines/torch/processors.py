@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 import torch
@@ -90,7 +92,7 @@ class Processor:
             raise
         except BaseException as exc:
             # SystemExit, too: it is the operator's code that wanted to end, and not the worker.
-            raise SteeringFailed(f"{self._title} failed ({type(exc).__name__})") from exc
+            raise SteeringFailed(f"{self._title} failed ({type(exc).__name__}{_place_of(exc)})") from exc
 
     @property
     def _title(self) -> str:
@@ -100,6 +102,13 @@ class Processor:
 def processors_of(entries: tuple[ProcessorEntry, ...], factories: Mapping[str, Factory]) -> list[Processor]:
     """Fresh ones for one choice, in the order of the entries."""
     return [Processor(entry, factories[entry.name]) for entry in entries]
+
+
+def _place_of(exc: BaseException) -> str:
+    """The line that raised it, which is no content; its text may be."""
+    *_, (frame, line) = traceback.walk_tb(exc.__traceback__)
+    path = frame.f_code.co_filename
+    return "" if path == __file__ else f" at {PurePath(path).name}:{line}"
 
 
 def _has_memory(row: Tensor) -> bool:

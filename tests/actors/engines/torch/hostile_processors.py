@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -114,12 +115,12 @@ class Keeping:
         self._rows.append(logits)
 
 
-# What fails, and what its request is told.
+# What fails, and what its request is told; LINE stands for a number.
 BROKEN: dict[str, tuple[type[Any], str]] = {
-    "raising": (_raises(ValueError), "failed (ValueError)"),
-    "exiting": (_raises(SystemExit), "failed (SystemExit)"),
-    "interrupting": (_raises(KeyboardInterrupt), "failed (KeyboardInterrupt)"),
-    "not-made": (NotMade, "failed (OSError)"),
+    "raising": (_raises(ValueError), "failed (ValueError at hostile_processors.py:LINE)"),
+    "exiting": (_raises(SystemExit), "failed (SystemExit at hostile_processors.py:LINE)"),
+    "interrupting": (_raises(KeyboardInterrupt), "failed (KeyboardInterrupt at hostile_processors.py:LINE)"),
+    "not-made": (NotMade, "failed (OSError at hostile_processors.py:LINE)"),
     "returning": (_does(lambda ids, row: row * 2), "returned a value; it must change the row in place"),
     "nan": (_writes(float("nan")), "wrote NaN or +inf"),
     "infinite": (_writes(float("inf")), "wrote NaN or +inf"),
@@ -147,3 +148,8 @@ ODD: dict[str, type[Any]] = {
     "enabling": _quietly(lambda ids, row: torch.set_grad_enabled(True)),
     "overwriting": _quietly(lambda ids, row: ids.__setitem__(0, 5)),
 }
+
+
+def without_lines(told: str | None) -> str:
+    """What a request was told, as above."""
+    return re.sub(r"\.py:\d+", ".py:LINE", told or "nothing")

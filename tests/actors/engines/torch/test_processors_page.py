@@ -83,7 +83,8 @@ def test_the_example_changes_the_row_in_place() -> None:
 def test_every_failure_is_on_the_page() -> None:
     """In the words that a request gets."""
     for _, told in BROKEN.values():
-        assert re.sub(r"\(\w+\)", "(ValueError)", told) in WORDS
+        words = re.sub(r"\(\w+ at hostile_processors.py:LINE\)", "(ValueError at my_processors.py:11)", told)
+        assert f"`{words}`" in WORDS
 
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
