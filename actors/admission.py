@@ -54,21 +54,33 @@ class Admission:
         elif self._ledger.admitted >= self._settings.max_live:
             raise Overloaded("max_live", f"{self._settings.max_live} requests are live (--max-live)")
 
-    def reserve(self, request: GenerateRequest) -> int:
-        """Tokens of outbox this request may fill. Raises Overloaded when the total would be passed.
+    def bound_of(self, request: GenerateRequest) -> int:
+        """Tokens that may lie in this request's outbox.
 
         An engine that can pause fills at most the bound of one outbox. One that cannot may put
-        everything it will ever generate there, so that much is set aside; InvalidRequest when it
-        would not fit even into an empty worker.
+        everything it will ever generate there.
         """
-        tokens = self._settings.outbox_tokens if self._capabilities.can_pause else self._most_output(request)
+        return self._settings.outbox_tokens if self._capabilities.can_pause else self._most_output(request)
+
+    def reserve(self, request: GenerateRequest) -> int:
+        """What is set aside for the outbox, in plain tokens: one with logprobs weighs as much as its candidates.
+
+        Raises Overloaded when the total would be passed; InvalidRequest when it would not fit even into
+        an empty worker.
+        """
+        tokens = self.bound_of(request) * self._weight_of(request)
         total = self._settings.outbox_total_tokens
         if tokens > total:
-            allowed = f"max_tokens x n of at most {total} (--outbox-total-tokens)"
+            allowed = f"max_tokens x n x (1 + logprobs) of at most {total} (--outbox-total-tokens)"
             raise InvalidRequest("stop_conditions.max_tokens", tokens, allowed)
         if self._ledger.reserved_tokens + tokens > total:
             raise Overloaded("outbox_tokens", f"{total} unread tokens are reserved (--outbox-total-tokens)")
         return tokens
+
+    def _weight_of(self, request: GenerateRequest) -> int:
+        """A number of logprobs that the resolver will refuse by name counts as the nearest right one."""
+        asked = max(0, request.output_options.logprobs or 0)
+        return 1 + min(asked, self._capabilities.max_logprobs or 0)
 
     def _most_output(self, request: GenerateRequest) -> int:
         """Over all choices. An n that the resolver will refuse by name counts as the nearest right one."""

@@ -66,7 +66,7 @@ class RequestIntake:
         ticket.has_stop_strings = bool(request.stop_conditions.stop)
         self._admission.set_deadline(ticket)
         reserved_tokens = self._admission.reserve(request)
-        ticket.outbox.bound_tokens = reserved_tokens
+        ticket.outbox.bound_tokens = self._admission.bound_of(request)
         self._ledger.admit(ticket, reserved_tokens)
         return Admitted(ticket.engine_id, request)
 

@@ -27,7 +27,7 @@ CONTEXT = 100
 def door(
     office: Office, *, can_pause: bool = True, max_n: int = 8, info: EngineInfo | None = None, **bounds: Any
 ) -> Admission:
-    capabilities = EngineCapabilities(can_pause=can_pause, max_n=max_n)
+    capabilities = EngineCapabilities(can_pause=can_pause, max_n=max_n, max_logprobs=20)
     info = info or engine_info(context_length=CONTEXT)
     return Admission(office.ledger, GraphSettings(**bounds), capabilities, info)
 
@@ -114,6 +114,16 @@ class TestReserve:
         """What can be held back never fills more than the bound."""
         request = decode_request(wire_request(max_tokens=90, n=4))
         assert door(office, outbox_tokens=16).reserve(request) == 16
+
+    @pytest.mark.parametrize(("asked", "weight"), [(0, 1), (4, 5), (20, 21), (99, 21), (-3, 1)])
+    def test_logprobs_weigh_as_much_as_their_candidates(
+        self, office: Office, asked: int, weight: int
+    ) -> None:
+        """A waiting token with twenty rivals is no plain token; what will be refused reserves no nonsense."""
+        request = decode_request(wire_request(logprobs=asked))
+        admission = door(office, outbox_tokens=16)
+        assert admission.reserve(request) == 16 * weight
+        assert admission.bound_of(request) == 16
 
     def test_one_that_cannot_reserves_all_it_will_ever_say(self, office: Office) -> None:
         """max_tokens for each choice, and never more than the context has room for."""
