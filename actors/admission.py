@@ -63,12 +63,15 @@ class Admission:
         return self._settings.outbox_tokens if self._capabilities.can_pause else self._most_output(request)
 
     def reserve(self, request: GenerateRequest) -> int:
-        """What is set aside for the outbox, in plain tokens: one with logprobs weighs as much as its candidates.
+        """What is set aside for the outbox, in plain tokens; one with logprobs weighs as its candidates do.
 
         Raises Overloaded when the total would be passed; InvalidRequest when it would not fit even into
         an empty worker.
         """
-        tokens = self.bound_of(request) * self._weight_of(request)
+        output = request.output_options
+        tokens = self.bound_of(request) * (1 + self._candidates(output.logprobs))
+        if output.prompt_logprobs is not None:
+            tokens += len(request.token_ids) * (1 + self._candidates(output.prompt_logprobs))
         total = self._settings.outbox_total_tokens
         if tokens > total:
             allowed = f"max_tokens x n x (1 + logprobs) of at most {total} (--outbox-total-tokens)"
@@ -77,10 +80,9 @@ class Admission:
             raise Overloaded("outbox_tokens", f"{total} unread tokens are reserved (--outbox-total-tokens)")
         return tokens
 
-    def _weight_of(self, request: GenerateRequest) -> int:
+    def _candidates(self, asked: int | None) -> int:
         """A number of logprobs that the resolver will refuse by name counts as the nearest right one."""
-        asked = max(0, request.output_options.logprobs or 0)
-        return 1 + min(asked, self._capabilities.max_logprobs or 0)
+        return min(max(0, asked or 0), self._capabilities.max_logprobs or 0)
 
     def _most_output(self, request: GenerateRequest) -> int:
         """Over all choices. An n that the resolver will refuse by name counts as the nearest right one."""

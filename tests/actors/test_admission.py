@@ -125,6 +125,11 @@ class TestReserve:
         assert admission.reserve(request) == 16 * weight
         assert admission.bound_of(request) == 16
 
+    def test_prompt_logprobs_weigh_too(self, office: Office) -> None:
+        """One position for each token of the prompt, all of them delivered at once."""
+        request = decode_request(wire_request(prompt=(1, 2, 3), prompt_logprobs=4))
+        assert door(office, outbox_tokens=16).reserve(request) == 16 + 3 * 5
+
     def test_one_that_cannot_reserves_all_it_will_ever_say(self, office: Office) -> None:
         """max_tokens for each choice, and never more than the context has room for."""
         admission = door(office, can_pause=False)
