@@ -186,15 +186,12 @@ class Scheduler:
 
     def _blocks_of_paused(self, known: list[Entry]) -> int:
         """Blocks beside the known ones that would be available if all paused sequences were preempted."""
-        held: Counter[int] = Counter()
-        held_by_paused: Counter[int] = Counter()
-        for running in self._running:
-            held.update(running.blocks)
-            if running.is_paused:
-                held_by_paused.update(running.blocks)
+        paused = [running for running in self._running if running.is_paused]
+        shared = Counter(entry for sequence in paused for entry in sequence.entries)
         for entry in known:
-            held_by_paused.pop(entry.block, None)
-        return sum(count == held[block] for block, count in held_by_paused.items())
+            shared.pop(entry, None)
+        own = sum(len(sequence.blocks) - len(sequence.entries) for sequence in paused)
+        return own + sum(count == entry.holders for entry, count in shared.items())
 
     def _plan_prefills(self, decodes: list[Chunk], left: int) -> list[Chunk]:
         """Share ``left`` tokens among prompts by age.

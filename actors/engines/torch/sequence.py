@@ -106,7 +106,7 @@ class Request:
         self.sequences = [Sequence(self, index, arrival + index) for index in range(spec.n)]
         self.prompt_positions: list[Position | None] | None = None
         if spec.output.prompt_logprobs is not None:
-            self.prompt_positions = [None] * len(spec.prompt)
+            self.prompt_positions = list[Position | None]([None] * len(spec.prompt))
 
     def ended(self, sequence: Sequence) -> None:
         """One choice is over."""

@@ -39,7 +39,9 @@ prompts = st.builds(
     st.integers(1, LONGEST - 8),
     st.lists(st.integers(0, 1), max_size=6).map(tuple),
 )
-adds = st.tuples(st.just("add"), prompts, st.integers(1, 6), st.integers(1, 3), st.sampled_from([None, "", "a"]))
+adds = st.tuples(
+    st.just("add"), prompts, st.integers(1, 6), st.integers(1, 3), st.sampled_from([None, "", "a"])
+)
 scores = st.tuples(st.just("add with prompt logprobs"), prompts, st.integers(1, 4), st.integers(1, 2))
 words = st.tuples(st.sampled_from(["abort", "pause", "resume"]), numbers)
 steps = st.tuples(st.sampled_from(["step", "late step"]), st.integers(1, 5))
@@ -186,7 +188,7 @@ def test_an_answer_never_gets_the_bits_of_somebodys_prompt() -> None:
 
 
 def test_what_was_computed_and_lost_is_not_called_cached() -> None:
-    """A prompt that began, gave way, and then found itself computed by another tells only what it was spared."""
+    """A prompt that began, gave way and was then computed by another one tells only what it was spared."""
     bench = Bench(step=13, blocks=8)
     prompt = tuple(range(24))
     (slow,) = bench.add(prompt, 1).sequences

@@ -34,16 +34,28 @@ def sampled(prompt: tuple[int, ...] = PROMPT, tokens: int = 30, **options: Any) 
     return GenerationSpec(prompt=prompt, stop=StopRules(max_tokens=tokens), sampling=sampling)
 
 
-@pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.95}], ids=str)
+# What is drawn from, and what changes the logits before.
+DRAWS: list[dict[str, Any]] = [
+    {},
+    {"top_p": 0.9},
+    {"top_k": 40, "top_p": 0.95},
+    {"min_p": 0.05, "repetition_penalty": 1.3},
+    {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.3, "min_p": 0.02},
+]
+
+
+@pytest.mark.parametrize("options", DRAWS, ids=str)
 async def test_a_seed_gives_the_same_tokens_in_any_company(
     options: dict[str, Any], open_engine: Opener
 ) -> None:
-    """Alone, among neighbours, cut into chunks and after preemption a seeded request says the same."""
-    async with open_engine() as reader:
+    """Alone, in a batch of 16, cut into chunks and after preemption a seeded request says the same."""
+    async with open_engine(max_num_seqs=16) as reader:
         alone = await reader.complete(sampled(**options))
-        others = [reader.submit(sampled(prompt, seed=9)) for prompt in tiny_models.prompts()]
+        many = tiny_models.prompts(tuple(range(3, 48, 3)))
+        others = [reader.submit(sampled(prompt, seed=9)) for prompt in many]
         among = reader.submit(sampled(**options))
         await reader.read_to_end(among, *others)
+        assert reader.most_running == 16
         different = await reader.complete(sampled(seed=6, **options))
     async with open_engine(step_tokens=9, kv_pool_tokens=72, max_seq_len=72) as reader:
         others = [reader.submit(sampled(prompt, seed=9)) for prompt in tiny_models.prompts()]
@@ -52,12 +64,21 @@ async def test_a_seed_gives_the_same_tokens_in_any_company(
     assert among.tokens == preempted.tokens == alone.tokens != different.tokens
 
 
-async def test_a_migrated_request_goes_on_with_the_same_tokens(open_engine: Opener) -> None:
-    """A request that continues elsewhere from prompt plus output draws what it would have drawn."""
+@pytest.mark.parametrize("options", [draw for draw in DRAWS if "frequency_penalty" not in draw], ids=str)
+async def test_a_migrated_request_goes_on_with_the_same_tokens(
+    options: dict[str, Any], open_engine: Opener
+) -> None:
+    """A request that continues elsewhere from prompt plus output draws what it would have drawn.
+
+    Penalties that count the output alone are the exception: elsewhere it is a part of the prompt.
+    """
     async with open_engine() as reader:
-        whole = await reader.complete(sampled())
-        rest = await reader.complete(sampled(PROMPT + tuple(whole.tokens[:11]), tokens=19))
-    assert whole.tokens[11:] == rest.tokens
+        whole = await reader.complete(sampled(**options))
+    async with open_engine() as elsewhere:
+        for moved in (1, 11, 29):
+            prompt = PROMPT + tuple(whole.tokens[:moved])
+            rest = await elsewhere.complete(sampled(prompt, tokens=30 - moved, **options))
+            assert whole.tokens[moved:] == rest.tokens
 
 
 async def test_nothing_is_left_behind(open_engine: Opener) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from actors.engines.torch.scheduler import PIECE_TOKENS
 from tests.actors.engines.torch.bookkeeping import Bench
 
+
 @dataclass(frozen=True)
 class Load:
     """Requests as (steps before it arrives, prompt, output); a context is 32 tokens."""

@@ -115,6 +115,13 @@ def greedy(model: Any, prompt: tuple[int, ...], tokens: int) -> list[int]:
     return list(answer[0, len(prompt) :].tolist())
 
 
+@torch.inference_mode()
+def margin(model: Any, tokens: tuple[int, ...]) -> float:
+    """By how much the best next token is better than the second best."""
+    best = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].topk(2).values
+    return float(best[0] - best[1])
+
+
 def prompts(lengths: tuple[int, ...] = (1, 5, 17, 40, 29, 3)) -> list[tuple[int, ...]]:
     """Prompts of mixed length over the whole vocabulary."""
     return [tuple((31 * i + 7 * length) % VOCAB_SIZE for i in range(length)) for length in lengths]
