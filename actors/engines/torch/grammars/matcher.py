@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -27,6 +27,30 @@ def compute_mask(matcher: Any, mask: NDArray[numpy.int32]) -> None:
     matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
 
 
+class _Mask(NamedTuple):
+    """Which tokens may come next, said by the ids that are fewer: those that may, or those that may not."""
+
+    ids: NDArray[numpy.intp]
+    are_allowed: bool
+
+    @classmethod
+    def of(cls, forbidden: NDArray[numpy.bool_]) -> _Mask:
+        if 2 * numpy.count_nonzero(forbidden) < len(forbidden):
+            return cls(numpy.flatnonzero(forbidden), are_allowed=False)
+        return cls(numpy.flatnonzero(~forbidden), are_allowed=True)
+
+    def apply(self, row: Tensor) -> None:
+        """In numpy where it can be: torch would share out so small a piece of work, and wait for others."""
+        logits: Any = row.numpy() if row.device.type == "cpu" else row
+        ids: Any = self.ids if row.device.type == "cpu" else torch.as_tensor(self.ids, device=row.device)
+        if self.are_allowed:
+            kept = logits[ids]
+            logits[:] = -numpy.inf
+            logits[ids] = kept
+        else:
+            logits[ids] = -numpy.inf
+
+
 class GrammarState:
     """A copy of a compiled grammar that follows the output. ``matcher`` is llguidance's, never shared.
 
@@ -37,33 +61,33 @@ class GrammarState:
         self._matcher = matcher
         self._tokens = vocabulary.tokens
         self._vocab_size = vocab_size
-        self._mask = numpy.zeros(-(-vocabulary.width // _WORD_BITS), dtype=numpy.int32)
-        self._forbidden: Tensor | None = None
+        self._bits = numpy.zeros(-(-vocabulary.width // _WORD_BITS), dtype=numpy.int32)
+        self._mask: _Mask | None = None
         self._mask_budget = mask_budget()
         self._accept_budget = accept_budget()
 
     def fill_mask(self) -> None:
         """On a side lane: find out which tokens may come next. Raises SteeringFailed."""
         with self._mask_budget.spending():
-            compute_mask(self._matcher, self._mask)
+            compute_mask(self._matcher, self._bits)
             self._check()
-            bits = numpy.unpackbits(~self._mask.view(numpy.uint8), bitorder="little")[: self._vocab_size]
-        # Logits that no token belongs to, where a model has more of them than its tokenizer.
-        bits[self._tokens :] = 1
-        self._forbidden = torch.as_tensor(bits.view(numpy.bool_))
+            bits = numpy.unpackbits(~self._bits.view(numpy.uint8), bitorder="little")[: self._vocab_size]
+            # Logits that no token belongs to, where a model has more of them than its tokenizer.
+            bits[self._tokens :] = 1
+            self._mask = _Mask.of(bits.view(numpy.bool_))
 
     def apply_mask(self, row: Tensor) -> None:
         """Forbid in ``[vocabulary]`` what may not come next. ``fill_mask`` was called since `accept`."""
-        if self._forbidden is None:
+        if self._mask is None:
             raise SteeringFailed("the grammar has not said what may come next")
-        row.masked_fill_(self._forbidden.to(row.device), float("-inf"))
+        self._mask.apply(row)
 
     def accept(self, token: int) -> bool:
         """Note the chosen token. True when the grammar is complete: nothing but the end may follow.
 
         Raises SteeringFailed where llguidance gives up.
         """
-        self._forbidden = None
+        self._mask = None
         with self._accept_budget.spending():
             self._matcher.consume_token(token)
             self._check()
