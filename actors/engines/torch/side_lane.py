@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from actors.engines.torch.side_job import Job
+from actors.engines.torch.switching import SHORT_TURNS
 
 # Threads that are alone with somebody's code. From here on, whoever's like is among them waits for one
 # to come back; others go on.
@@ -130,6 +131,7 @@ class SideLane:
         job.is_alone = True
         self._alone.update(job.names)
         self._threads_alone += 1
+        SHORT_TURNS.begin()
 
     def _take_over(self) -> None:
         """A new thread serves the lane; the one before leaves when it comes back."""
@@ -189,3 +191,4 @@ class SideLane:
         if job.is_alone:
             self._alone.subtract(job.names)
             self._threads_alone -= 1
+            SHORT_TURNS.end()

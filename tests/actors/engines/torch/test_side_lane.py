@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -309,3 +310,20 @@ def test_after_close_nothing_is_left_but_what_is_stuck(stage: Stage) -> None:
     until(lambda: stage.threads == 1)
     word.set()
     until(lambda: stage.threads == 0)
+
+
+def test_the_interpreter_changes_hands_quickly_while_somebody_is_alone(stage: Stage) -> None:
+    """An endless loop must not keep it for 5 ms after every operator; afterwards all is as before."""
+    before_s = sys.getswitchinterval()
+    lane = stage.lane()
+    hanging = [stage.hanging() for _ in range(2)]
+    for run, begun, _ in hanging:
+        lane.submit(run, is_slow=True)
+        assert begun.wait(PATIENCE_S)
+    assert sys.getswitchinterval() < 0.001 <= before_s
+    hanging[0][2].set()
+    stage.await_late()
+    assert sys.getswitchinterval() < 0.001
+    hanging[1][2].set()
+    stage.await_late()
+    assert sys.getswitchinterval() == before_s
