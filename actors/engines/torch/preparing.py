@@ -76,7 +76,11 @@ class TorchPreparer:
         from actors.engines.torch.grammars.vocabulary import NoTokenizer, read_vocabulary  # noqa: PLC0415
 
         try:
-            self._vocabulary.set_result(read_vocabulary(self._config.model_path, vocab_size))
+            config = self._config
+            vocabulary = read_vocabulary(
+                config.model_path, vocab_size, trust_remote_code=config.trust_remote_code
+            )
+            self._vocabulary.set_result(vocabulary)
         except NoTokenizer as exc:
             self._vocabulary.set_result(str(exc))
         except BaseException as exc:

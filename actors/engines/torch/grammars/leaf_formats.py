@@ -84,7 +84,7 @@ class LeafFormats:
         if as_object(schema) is None and not isinstance(schema, bool):
             raise node.refusal("json_schema", "a JSON schema: an object or a boolean")
         check_schema(schema, field)
-        _validate(schema_source(schema, field), field, schema)
+        self._validate(schema_source(schema, field), field, schema)
         text = "{}" if schema is True else msgspec.json.encode(schema).decode()
         return Part(self.lark.rule(f"%json {text}"))
 
@@ -92,7 +92,7 @@ class LeafFormats:
         """With its end in the same terminal, where it can be: the end may look like more of it."""
         node.only("pattern")
         pattern = node.text("pattern")
-        _validate(regex_source(pattern), f"{node.field}.pattern", pattern)
+        self._validate(regex_source(pattern), f"{node.field}.pattern", pattern)
         body = f"/{llguidance.regex_to_lark(pattern, '')}/"
         if ends and all(isinstance(part, str) for end in ends for part in self.vocabulary.parts_of(end)):
             return Part(
@@ -104,7 +104,7 @@ class LeafFormats:
         node.only("grammar")
         field = f"{node.field}.grammar"
         lark = lark_of(node.text("grammar"), field)
-        _validate(llguidance.LLMatcher.grammar_from_lark(lark), field, node.text("grammar"))
+        self._validate(llguidance.LLMatcher.grammar_from_lark(lark), field, node.text("grammar"))
         name = f"embedded_{len(self.embedded)}"
         self.embedded.append({"name": name, "lark_grammar": lark})
         return Part(f"@{name}")
@@ -150,9 +150,12 @@ class LeafFormats:
             raise InvalidRequest(field, value, "a token of the model, or a text")
         return value if known is None else known
 
+    def _validate(self, source: str, field: str, value: object) -> None:
+        """Find the fault here, where its path is known. Raises InvalidRequest.
 
-def _validate(source: str, field: str, value: object) -> None:
-    """Find the fault here, where its path is known. Raises InvalidRequest."""
-    complaint = llguidance.LLMatcher.validate_grammar(source, None, limits=parser_limits())
-    if complaint and not complaint.startswith("WARNING"):
-        raise InvalidRequest(field, value, f"what llguidance can follow ({brief(complaint)})")
+        By compiling: `validate_grammar` may keep the interpreter to itself.
+        """
+        matcher = llguidance.LLMatcher(self.vocabulary.library, source, log_level=0, limits=parser_limits())
+        if matcher.is_error():
+            allowed = f"what llguidance can follow ({brief(matcher.get_error())})"
+            raise InvalidRequest(field, value, allowed)

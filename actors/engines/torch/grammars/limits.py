@@ -49,9 +49,9 @@ def parser_limits() -> llguidance.LLParserLimits:
         max_items_in_row=2_500,
         # 20 ms. Enum values cost about 50 each.
         initial_lexer_fuel=1_000_000,
-        # 14 ms, within one turn of a side lane; words of bounded length need 60,000.
-        step_lexer_fuel=200_000,
-        # Wide schemas need some 4,000; what needs more is ambiguous and grows with every token.
+        # 7 ms, a third of a side lane's turn. Wide schemas and choices need less than 20,000.
+        step_lexer_fuel=100_000,
+        # Wide schemas need less than 5,000; what needs more is ambiguous and grows with every token.
         step_max_items=10_000,
         # One or two KiB each: 100 MB at the worst, for one sequence. A long string with a bounded length
         # has a state for each of its characters.

@@ -13,6 +13,7 @@ from actors.engines.torch.grammars.limits import MOST_CHOICES, MOST_GBNF_RULES
 from actors.engines.torch.grammars.plain import as_texts
 from protocols.errors import InvalidRequest
 
+_LARK = re.compile(r"%llguidance\b|start\s*:")
 # Options of a rule that need the engine to go back, or to sample otherwise: it would not obey them.
 _DISOBEYED = re.compile(
     r"^[!?]*\w+(?:\.\d+)?\s*\[[^\]\n]*\b(stop|stop_capture|temperature|max_tokens)\b", re.M
@@ -40,7 +41,8 @@ def grammar_source(text: str, field: str) -> str:
 
 def lark_of(text: str, field: str) -> str:
     """As Lark text. It is Lark if a line begins with ``start:`` or ``%llguidance``, else GBNF."""
-    if llguidance.gbnf_to_lark.is_lark_syntax(text):
+    # Line by line: one expression over all of it takes time that grows with the square of its blank lines.
+    if any(_LARK.match(line.lstrip()) for line in text.splitlines()):
         option = _DISOBEYED.search(text)
         if option is not None:
             raise InvalidRequest(field, option[0], f"rules without the option {option[1]}")

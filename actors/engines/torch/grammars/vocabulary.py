@@ -29,13 +29,15 @@ class Vocabulary:
     """Of one model.
 
     library: llguidance's tokenizer, ``width`` tokens wide. tokens: how many of them exist.
-    special: ids of the tokens that are no text, by name. ends: ids that end an answer.
+    special: ids of the tokens that are no text, by name. names: finds them in a text.
+    ends: ids that end an answer.
     """
 
     library: Any
     width: int
     tokens: int
     special: dict[str, int]
+    names: re.Pattern[str] | None
     ends: tuple[int, ...]
 
     def find(self, token: object) -> int | None:
@@ -56,20 +58,19 @@ class Vocabulary:
 
     def parts_of(self, text: str) -> list[str | int]:
         """Text cut at the special tokens in it: pieces of plain text, and ids."""
-        if not self.special:
-            return [text] if text else []
-        names = "|".join(re.escape(name) for name in sorted(self.special, key=len, reverse=True))
-        pieces = re.split(f"({names})", text)
+        pieces = [text] if self.names is None else self.names.split(text)
         return [self.special.get(piece, piece) for piece in pieces if piece]
 
 
-def read_vocabulary(folder: Path, vocab_size: int) -> Vocabulary:
+def read_vocabulary(folder: Path, vocab_size: int, *, trust_remote_code: bool = False) -> Vocabulary:
     """Read the tokenizer of a model whose logits are ``vocab_size`` wide; takes a second.
 
     Raises NoTokenizer. A tokenizer may be smaller than the logits (padding) or larger.
     """
     try:
-        tokenizer: Any = _AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = _AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=trust_remote_code
+        )
     except Exception as exc:
         raise NoTokenizer(
             f"the model folder has no tokenizer that can be read ({type(exc).__name__})"
@@ -89,7 +90,9 @@ def read_vocabulary(folder: Path, vocab_size: int) -> Vocabulary:
         ) from exc
     added: dict[int, Any] = tokenizer.added_tokens_decoder
     special = {str(one.content): number for number, one in added.items() if library.is_special_token(number)}
-    return Vocabulary(library, width, tokens, special, ends)
+    # The longest first: one may begin with another.
+    names = "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
+    return Vocabulary(library, width, tokens, special, re.compile(f"({names})") if names else None, ends)
 
 
 def _ends(folder: Path, tokenizer: Any, tokens: int) -> tuple[int, ...]:

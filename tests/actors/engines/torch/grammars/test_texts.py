@@ -115,6 +115,7 @@ GRAMMARS = {
     "itself first": 'start: start "a"',
     "too deep": "root ::= " + "(" * 20_000,
     "too many rules": "\n".join(f'r{number} ::= "a"' for number in range(501)),
+    "many blank lines": "\n" * 60_000 + "x",
     "a temperature": "start: x\nx[temperature=2]: /a*/",
     "a stop": 'start: x "c"\nx[lazy, stop="b"]: /a*/',
     "a schema that makes no sense": 'start: %json {"type": "objekt"}',
