@@ -23,6 +23,13 @@ from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, wants_prompt_log
 # padding to a longer neighbour does.
 ALONE_TOKENS = 1024
 
+# From four query heads to a KV head on, the product with more than 192 values is cut at places that depend
+# on how many there are, and the last bits with them (measured, float32). Such calls get one of few sizes,
+# the same for a sequence in any company.
+_CUT_ROWS = 4
+_UNCUT_TOKENS = 192
+_SIZES = (256, 384, 512, 768, ALONE_TOKENS - 1)
+
 
 @dataclass(slots=True, eq=False)
 class Span:
@@ -68,11 +75,17 @@ class StepBatch:
 class BatchBuilder:
     """Turns the chunks of a step into a `StepBatch`."""
 
-    def __init__(self, block_tokens: int, group_tokens: int, device: torch.device) -> None:
-        """``group_tokens``: gathered keys of one group, all its sequences together."""
+    def __init__(
+        self, block_tokens: int, group_tokens: int, device: torch.device, query_rows: int = 1
+    ) -> None:
+        """``group_tokens``: gathered keys of one group, all its sequences together.
+
+        query_rows: query heads that share a KV head, and so a product.
+        """
         self._block_tokens = block_tokens
         self._group_tokens = group_tokens
         self._device = device
+        self._is_cut = query_rows >= _CUT_ROWS
 
     def build(self, chunks: list[Chunk]) -> StepBatch:
         """Raises nothing for chunks as the scheduler makes them."""
@@ -113,14 +126,26 @@ class BatchBuilder:
         spans: list[Span] = []
         group: list[Chunk] = []
         for part in singles:
-            padded = self._padded(part.end) * (len(group) + 1)
-            if group and (padded > self._group_tokens or part.end >= ALONE_TOKENS):
-                spans.append(self._span(group, _next_row(spans), group[-1].end))
+            size = self._size_of(part.end)
+            padded = self._padded(max(part.end, size)) * (len(group) + 1)
+            is_other = bool(group) and size != self._size_of(group[0].end)
+            if group and (is_other or padded > self._group_tokens or part.end >= ALONE_TOKENS):
+                spans.append(self._span_of_group(group, _next_row(spans)))
                 group = []
             group.append(part)
         if group:
-            spans.append(self._span(group, _next_row(spans), group[-1].end))
+            spans.append(self._span_of_group(group, _next_row(spans)))
         return spans
+
+    def _span_of_group(self, group: list[Chunk], first: int) -> Span:
+        longest = group[-1].end
+        return self._span(group, first, max(longest, self._size_of(longest)))
+
+    def _size_of(self, tokens: int) -> int:
+        """Keys of a call for a sequence this long, 0 where their number is free."""
+        if not self._is_cut or not _UNCUT_TOKENS < tokens < ALONE_TOKENS:
+            return 0
+        return next(size for size in _SIZES if size >= tokens)
 
     def _span_of_piece(self, piece: Chunk, first: int) -> Span:
         lead = piece.start % PIECE_TOKENS

@@ -12,6 +12,8 @@ from protocols.spec import GenerationSpec, Sampling, StopRules
 from tests.actors.engines.torch import tiny_models
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from tests.actors.engines.torch.conftest import Opener
@@ -134,3 +136,29 @@ async def test_logits_do_not_depend_on_what_is_cached(
     for seed, request in enumerate(sorted(heard, key=lambda one: one.spec.sampling.seed)):
         place = len(request.spec.prompt)
         assert logits_seen[seed, 0, place].equal(logits_seen[seed, 1, place])
+
+
+@pytest.mark.timeout(120)
+async def test_many_query_heads_of_one_kv_head(
+    open_engine: Opener, logits_seen: Seen, tmp_path: Path
+) -> None:
+    """Four query heads share a KV head: beside longer neighbours a sequence has the bits it has alone."""
+    folder = tiny_models.save(tiny_models.make_model("llama", num_key_value_heads=1), tmp_path)
+    requests = [
+        GenerationSpec(
+            prompt=prompt,
+            stop=StopRules(max_tokens=TOKENS),
+            sampling=Sampling(seed=seed),
+            cache_salt=str(seed),
+        )
+        for seed, prompt in enumerate(tiny_models.prompts((185, 187, 199, 201, 215, 230, 240, 30)))
+    ]
+    async with open_engine(model_path=folder, step_tokens=512) as reader:
+        for request in requests:
+            await reader.complete(request)
+        alone = dict(logits_seen)
+        logits_seen.clear()
+        heard = [reader.submit(request) for request in requests]
+        await reader.read_to_end(*heard)
+    assert alone.keys() == logits_seen.keys()
+    assert not different(alone, logits_seen)
