@@ -7,12 +7,24 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from actors.engines.torch.grammars.matcher import GrammarState
 from actors.engines.torch.lanes import Lanes
 from actors.engines.torch.penalties import Penalties
 from actors.engines.torch.processors import Factory, Processor, processors_of
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.steering import Steering
+from actors.engines.torch.steering_failed import SteeringFailed
+from protocols.spec import Guided
 from protocols.steps import ProcessorUse
+
+
+def _new_state(guided: Guided) -> GrammarState:
+    """Raises SteeringFailed, whatever the grammar's library does."""
+    try:
+        state: GrammarState = guided.grammar.new_state()
+    except BaseException as exc:
+        raise SteeringFailed(f"the grammar failed ({type(exc).__name__})") from exc
+    return state
 
 
 class Outfitter:
@@ -33,7 +45,7 @@ class Outfitter:
             sequence.penalties = Penalties(spec.sampling, spec.prompt, self._device)
         if spec.processors or spec.guided is not None:
             processors = processors_of(spec.processors, self._factories)
-            grammar = spec.guided.grammar.new_state() if spec.guided is not None else None
+            grammar = None if spec.guided is None else _new_state(spec.guided)
             sequence.steering = Steering(self._lanes, processors, grammar)
             sequence.steering.prepare()
             if processors:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.engines.torch import steering
-from protocols.spec import GenerationSpec, Output, ProcessorEntry, Sampling, StopRules
+from protocols.spec import GenerationSpec, Guided, GuidedKind, Output, ProcessorEntry, Sampling, StopRules
 from protocols.steps import FinishReason
 from tests.actors.engines.torch import tiny_models
 from tests.actors.engines.torch.hostile_processors import (
@@ -278,3 +278,18 @@ async def test_what_each_processor_costs_is_told(open_engine: Opener) -> None:
     assert all(one.error is None for one in heard)
     assert calls == {"temperature": 28, "sleeping": 4}
     assert seconds["sleeping"] >= 4 * 0.05
+
+
+async def test_a_grammar_that_cannot_be_followed_fails_its_own_request(open_engine: Opener) -> None:
+    """A panic of its library when a request begins is no Exception, and still no end of the engine."""
+
+    class Panicking:
+        def new_state(self) -> object:
+            raise BaseException("a panic")  # noqa: TRY002 - as the library's own
+
+    guided = Guided(kind=GuidedKind.REGEX, constraint="a", grammar=Panicking())
+    async with open_engine() as reader:
+        heard = reader.submit(spec(n=2, guided=guided))
+        await read_all(reader, heard)
+        assert heard.error == "the grammar failed (BaseException)"
+        await reader.complete(spec())
