@@ -98,12 +98,12 @@ async def test_logits_do_not_depend_on_the_batch(
 
 
 # Where prompts leave a common trunk: at and beside the ends of blocks (8), of pieces (64), and in between.
-FORKS = (8, 12, 63, 64, 65, 72, 100, 127, 136, 190, 200)
+FORKS = (8, 12, 63, 64, 65, 72, 100, 127, 136, 200, 216)
 
 
 def forked(seed: int, fork: int, cache_salt: str) -> GenerationSpec:
     """The first ``fork`` tokens of the trunk, and then up to 10 of its own; two choices."""
-    (trunk,) = tiny_models.prompts((200,))
+    (trunk,) = tiny_models.prompts((220,))
     return GenerationSpec(
         prompt=trunk[:fork] + tuple((seed * 13 + i) % 320 for i in range(1 + seed % 10)),
         stop=StopRules(max_tokens=TOKENS),
