@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import llguidance
-import msgspec
 
 from actors.engines.torch.grammars.complaints import brief
 from actors.engines.torch.grammars.lark import LarkText, choice_of, joined, one_token, other_tokens
 from actors.engines.torch.grammars.limits import parser_limits
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.plain import as_list, as_object, write_json
 from actors.engines.torch.grammars.schemas import check_schema, schema_source
 from actors.engines.torch.grammars.tag_nodes import Node
 from actors.engines.torch.grammars.texts import lark_of, regex_source
@@ -85,7 +84,7 @@ class LeafFormats:
             raise node.refusal("json_schema", "a JSON schema: an object or a boolean")
         check_schema(schema, field)
         self._validate(schema_source(schema, field), field, schema)
-        text = "{}" if schema is True else msgspec.json.encode(schema).decode()
+        text = "{}" if schema is True else write_json(schema)
         return Part(self.lark.rule(f"%json {text}"))
 
     def regex(self, node: Node, ends: tuple[str, ...]) -> Part:

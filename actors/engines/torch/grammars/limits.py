@@ -11,9 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import llguidance
-import msgspec
 
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.plain import as_list, as_object, write_json
 from actors.engines.torch.steering_failed import SteeringFailed
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
@@ -106,7 +105,7 @@ def text_of(guided: Guided) -> str:
     """
     field, constraint = field_of(guided.kind), guided.constraint
     try:
-        text = constraint if isinstance(constraint, str) else msgspec.json.encode(constraint).decode()
+        text = constraint if isinstance(constraint, str) else write_json(constraint)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidRequest(field, constraint, f"what JSON can say ({type(exc).__name__})") from exc

@@ -1,8 +1,19 @@
-"""What came out of JSON, with types."""
+"""JSON, and what came out of it, with types."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import json
+from typing import Any, NoReturn, cast
+
+
+def read_json(text: str | bytes) -> Any:
+    """Raises ValueError for what is no JSON (NaN is none), and RecursionError."""
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def write_json(value: object) -> str:
+    """Without blanks, the order of keys kept. Raises TypeError, ValueError and RecursionError."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def as_object(value: object) -> dict[str, Any] | None:
@@ -22,3 +33,7 @@ def as_texts(value: object) -> list[str] | None:
     if items is None or not all(isinstance(item, str) and item for item in items):
         return None
     return items
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import llguidance
-import msgspec
 
 from actors.engines.torch.grammars.complaints import brief
 from actors.engines.torch.grammars.limits import check_depth
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.plain import as_list, as_object, read_json, write_json
 from protocols.errors import InvalidRequest
 
 # Obeyed. `test_every_keyword_is_obeyed` has an example for each.
@@ -49,7 +48,7 @@ def read_schema(constraint: object, field: str) -> Any:
     schema: Any = constraint
     if isinstance(constraint, str):
         try:
-            schema = msgspec.json.decode(constraint)
+            schema = read_json(constraint)
         except (ValueError, RecursionError) as exc:
             raise InvalidRequest(field, constraint, "a JSON schema, also as text") from exc
     if as_object(schema) is None and not isinstance(schema, bool):
@@ -66,8 +65,8 @@ def check_schema(schema: Any, field: str) -> None:
 
 def schema_source(schema: Any, field: str) -> str:
     """A grammar of llguidance. Raises InvalidRequest where llguidance refuses the schema."""
-    text = msgspec.json.encode(schema).decode()
     try:
+        text = write_json(schema)
         # It wants its options in an object.
         source = llguidance.LLMatcher.grammar_from_json_schema(
             "{}" if schema is True else text, None, _STRICT

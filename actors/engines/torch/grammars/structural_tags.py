@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from actors.engines.torch.grammars.limits import check_depth
+from actors.engines.torch.grammars.plain import read_json
 from actors.engines.torch.grammars.tag_formats import TagFormats
 from actors.engines.torch.grammars.tag_nodes import Node
 from actors.engines.torch.grammars.vocabulary import Vocabulary
@@ -22,7 +21,7 @@ def structural_tag_source(constraint: object, field: str, vocabulary: Vocabulary
     value = constraint
     if isinstance(constraint, str):
         try:
-            value = msgspec.json.decode(constraint)
+            value = read_json(constraint)
         except (ValueError, RecursionError) as exc:
             raise InvalidRequest(field, constraint, "a structural tag, also as JSON text") from exc
     check_depth(value, field)
@@ -52,6 +51,6 @@ def _schema(structure: Node) -> Any:
     if not isinstance(schema, str):
         return schema
     try:
-        return msgspec.json.decode(schema)
+        return read_json(schema)
     except (ValueError, RecursionError) as exc:
         raise structure.refusal("schema", "a JSON schema, also as text") from exc

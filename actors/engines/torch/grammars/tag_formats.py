@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import llguidance
-import msgspec
 
 from actors.engines.torch.grammars.lark import choice_of, joined
 from actors.engines.torch.grammars.leaf_formats import LeafFormats, Part
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.plain import as_list, as_object, write_json
 from actors.engines.torch.grammars.tag_nodes import Node
 from actors.engines.torch.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
@@ -46,7 +45,7 @@ class TagFormats:
         if not self._leaves.embedded:
             return llguidance.LLMatcher.grammar_from_lark(lark)
         grammars = [{"name": "structural_tag", "lark_grammar": lark}, *self._leaves.embedded]
-        return msgspec.json.encode({"grammars": grammars}).decode()
+        return write_json({"grammars": grammars})
 
     def _write(self, node: Node, ends: tuple[str, ...]) -> Part:
         writer = self._writers.get(node.type) if isinstance(node.type, str) else None

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import llguidance.hf
-import msgspec
 from transformers import AutoTokenizer
 
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.torch.grammars.plain import as_list, as_object, read_json
 
 # Their types are only partly known.
 _AutoTokenizer: Any = AutoTokenizer
@@ -89,6 +88,7 @@ def read_vocabulary(folder: Path, vocab_size: int, *, trust_remote_code: bool = 
             f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
         ) from exc
     added: dict[int, Any] = tokenizer.added_tokens_decoder
+    # llguidance's opinion counts: "<tool_call>" is special to it although the tokenizer calls it text.
     special = {str(one.content): number for number, one in added.items() if library.is_special_token(number)}
     # The longest first: one may begin with another.
     names = "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
@@ -100,7 +100,7 @@ def _ends(folder: Path, tokenizer: Any, tokens: int) -> tuple[int, ...]:
     found: list[Any] = [tokenizer.eos_token_id]
     for name in _SETTINGS:
         try:
-            settings = msgspec.json.decode((folder / name).read_bytes())
+            settings = read_json((folder / name).read_bytes())
         except (OSError, ValueError):
             continue
         named = (as_object(settings) or {}).get("eos_token_id")

@@ -176,6 +176,7 @@ def test_annotations_change_nothing(guide: Guide) -> None:
 WRONG: dict[str, Any] = {
     "an unknown type": {"type": "objekt"},
     "no JSON": "{not json",
+    "not a number": '{"minimum": NaN}',
     "JSON, and no schema": "[1]",
     "no schema": 3,
     "nothing fits": {"type": "integer", "minimum": 3, "maximum": 1},

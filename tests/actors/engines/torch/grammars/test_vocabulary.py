@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.engines.torch.grammars.vocabulary import NoTokenizer, read_vocabulary
-from tests.actors.engines.torch.grammars.world import CALL, SPECIAL, THINK, Guide, write_tokenizer
+from tests.actors.engines.torch.grammars.world import CALL, PLAIN, SPECIAL, THINK, Guide, write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def test_text_that_looks_special_is_text(guide: Guide) -> None:
     """Only tokens that the tokenizer calls special are; the letter of the last byte is a letter."""
     assert set(guide.vocabulary.special) == set(SPECIAL)
     assert guide.vocabulary.parts_of("ÿ") == ["ÿ"]
+    assert guide.vocabulary.parts_of(PLAIN) == [PLAIN]
+    assert guide.vocabulary.find(PLAIN) == guide.vocabulary.tokens - 1
 
 
 def test_tokens_are_found(guide: Guide) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 END, STOP, CALL, THINK = "<|end|>", "<|stop|>", "<|call|>", "</think>"
 SPECIAL = (END, STOP, CALL, THINK)
+# Added to the tokenizer as a whole, but text like any other.
+PLAIN = "[plain]"
 # Tokens of several bytes: steps of a grammar that are no single characters.
 _MERGES = [
     ("t", "r"),
@@ -44,6 +46,7 @@ def write_tokenizer(folder: Path, ends: Any = END) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_tokens([PLAIN])
     folder.mkdir(exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": ends}
