@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 # Per-request data lanes. They cannot overflow: at most --max-live requests exist at all.
 DATA_LANE = 64
-# Requests whose grammar or logits processor is to be prepared; when full, the next one is refused.
-PARKED_LANE = 16
 # Steps on their way from the executor to the streamer; when full, the engine waits.
 STEP_LANE = 4
 # Messages a request can have under way on a control lane: to the monitor that its caller left and, twice,
@@ -73,7 +71,7 @@ class Lanes:
         return cls(
             Lane(*anyio.create_memory_object_stream[Submit](arriving)),
             Lane(*anyio.create_memory_object_stream[Admitted](DATA_LANE)),
-            Lane(*anyio.create_memory_object_stream[Unprepared](PARKED_LANE)),
+            Lane(*anyio.create_memory_object_stream[Unprepared](max_live)),
             Lane(*anyio.create_memory_object_stream[Resolved](DATA_LANE)),
             StepLane(STEP_LANE, new_wakeup),
             Lane(*anyio.create_memory_object_stream[MonitorControl](control)),

@@ -25,6 +25,10 @@ from protocols.messages import Admitted, Resolved, Unprepared
 from protocols.spec import GenerationSpec
 from protocols.telemetry import Outcome, Phase, Telemetry
 
+# A request whose turn to be prepared comes later than this would have waited too long: while the one
+# under way is older, the next ones are refused. A burst of equal or cheap ones never gets there.
+LONGEST_PARKED_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class ResolverLanes:
@@ -54,6 +58,7 @@ class SpecResolver:
         self._preparer = preparer
         self._clock = clock
         self._telemetry = telemetry
+        self._under_way: Unprepared | None = None
 
     async def run(self) -> None:
         """Until intake has closed its end and nobody is parked any more."""
@@ -68,7 +73,9 @@ class SpecResolver:
     async def _serve_parked(self) -> None:
         async with self._lanes.parked:
             async for unprepared in receive_all(self._lanes.parked):
+                self._under_way = unprepared
                 resolved = await self.on_unprepared(unprepared)
+                self._under_way = None
                 if resolved is not None:
                     await send(self._lanes.executor, resolved)
 
@@ -81,7 +88,7 @@ class SpecResolver:
             spec = self._rules.resolve(admitted.request)
             prepared = self._prepared(spec)
             if prepared is None:
-                self._park(Unprepared(ticket.engine_id, spec))
+                self._park(Unprepared(ticket.engine_id, spec, self._clock()))
                 return None
         except RequestError as exc:
             self._refuse(ticket, exc)
@@ -116,12 +123,13 @@ class SpecResolver:
         return None if self._preparer is None else self._preparer.find(spec)
 
     def _park(self, unprepared: Unprepared) -> None:
+        oldest = self._under_way
+        if oldest is not None and unprepared.parked_s - oldest.parked_s >= LONGEST_PARKED_S:
+            raise _preparing_full(f"the one under way has waited for {LONGEST_PARKED_S:g} s")
         try:
             self._lanes.park.send_nowait(unprepared)
         except anyio.WouldBlock:
-            raise Overloaded(
-                "preparing_full", "too many grammars and logits processors are being prepared"
-            ) from None
+            raise _preparing_full("too many are waiting") from None
 
     def _refuse(self, ticket: Ticket, error: RequestError) -> None:
         self._telemetry.request_rejected(rejection_reason(error))
@@ -135,3 +143,7 @@ class SpecResolver:
         ticket.times.resolved_s = self._clock()
         ticket.advance(Phase.WAITING)
         return Resolved(ticket.engine_id, spec)
+
+
+def _preparing_full(why: str) -> Overloaded:
+    return Overloaded("preparing_full", f"grammars and logits processors are being prepared: {why}")

@@ -29,6 +29,11 @@ from protocols.spec import (
 # OpenAI's range for both; the frontend checks it too, but not every caller is the frontend.
 _PENALTY = (-2.0, 2.0)
 _SEED_MASK = 2**64 - 1
+# Beyond these, logits leave the range of 32-bit floats; nobody can tell answers from noise long before.
+_HOTTEST = 1000.0
+_REPETITION = (0.01, 100.0)
+# A salt is an id of a tenant or a session; it is hashed with the first block of every prompt.
+_LONGEST_SALT = 1024
 # Logits divided by less leave the range of 32-bit floats, or become 0 / 0: taken for greedy.
 _SMALLEST_TEMPERATURE = 1e-6
 
@@ -69,7 +74,7 @@ class SpecRules:
             processors=self.default_processors
             + asked_processors(request.annotations, self.capabilities.processors),
             priority=_finite("routing.priority", routing.priority if routing else None, 0.0),
-            cache_salt=routing.cache_salt if routing else None,
+            cache_salt=_cache_salt(routing.cache_salt if routing else None),
             is_probe=request.is_probe,
         )
 
@@ -131,7 +136,7 @@ class SpecRules:
             top_k=_top_k(options.top_k, self.info.vocab_size),
             top_p=_ranged("top_p", options.top_p, 1.0, above=0.0, most=1.0),
             min_p=_ranged("min_p", options.min_p, 0.0, least=0.0, most=1.0),
-            repetition_penalty=_ranged("repetition_penalty", options.repetition_penalty, 1.0, above=0.0),
+            repetition_penalty=_ranged("repetition_penalty", options.repetition_penalty, 1.0, *_REPETITION),
             presence_penalty=_ranged("presence_penalty", options.presence_penalty, 0.0, *_PENALTY),
             frequency_penalty=_ranged("frequency_penalty", options.frequency_penalty, 0.0, *_PENALTY),
             seed=self.new_seed() if options.seed is None else options.seed & _SEED_MASK,
@@ -223,6 +228,19 @@ def _constraint(guided: dict[str, Any] | None) -> dict[str, Any] | None:
     return {key: value for key, value in (guided or {}).items() if value is not None} or None
 
 
+def _cache_salt(salt: str | None) -> str | None:
+    """JSON lets half a character through, which no hash can take."""
+    if salt is None:
+        return None
+    try:
+        size = len(salt.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest("routing.cache_salt", ascii(salt), "text of whole characters") from None
+    if size > _LONGEST_SALT:
+        raise InvalidRequest("routing.cache_salt", f"{size} bytes", f"at most {_LONGEST_SALT} bytes")
+    return salt
+
+
 def _temperature(options: SamplingOptions) -> float:
     """Greedy unless the request says otherwise: TensorRT-LLM's rule, kept for every engine.
 
@@ -230,7 +248,7 @@ def _temperature(options: SamplingOptions) -> float:
     sampling at 1.0; one that names nothing gets the most likely tokens.
     """
     if options.temperature is not None:
-        temperature = _ranged("temperature", options.temperature, 0.0, least=0.0)
+        temperature = _ranged("temperature", options.temperature, 0.0, least=0.0, most=_HOTTEST)
         return temperature if temperature >= _SMALLEST_TEMPERATURE else 0.0
     limits = (options.top_k, options.top_p, options.min_p)
     return 0.0 if all(limit is None for limit in limits) else 1.0

@@ -39,10 +39,14 @@ class Resolved(Struct, frozen=True):
 
 
 class Unprepared(Struct, frozen=True):
-    """resolver -> its own second loop. Resolved, but the engine has to prepare something first."""
+    """resolver -> its own second loop. Resolved, but the engine has to prepare something first.
+
+    parked_s: when that was found out, monotonic seconds.
+    """
 
     engine_id: EngineId
     spec: GenerationSpec
+    parked_s: float
 
 
 class Cancel(Struct, frozen=True):

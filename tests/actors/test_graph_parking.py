@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.drain import DrainLadder
-from actors.lanes import PARKED_LANE
+from actors.resolver import LONGEST_PARKED_S
 from protocols.engine import EngineCapabilities
 from protocols.errors import (
     DeadlineExceeded,
@@ -85,29 +85,46 @@ class TestOvertaking:
             for visit in visits:
                 engine.finish(visit.id)
 
-    async def test_more_than_may_wait_are_refused_and_can_come_back(self, open_world: OpenWorld) -> None:
-        """At once, as overload, with a reason of its own; plain requests are still taken."""
+    async def test_a_burst_of_equal_ones_is_prepared_once_and_nobody_is_refused(
+        self, open_world: OpenWorld
+    ) -> None:
+        """However many ask at the same moment: the first is prepared, the others find its grammar."""
+        engine, preparer = guiding_engine()
+        async with open_world(engine, max_live=200) as world:
+            visits = [await ask_guided(world, "a") for _ in range(150)]
+            preparer.release()
+            await world.settle()
+            assert len(preparer.asked) == 1
+            while engine.live:
+                for engine_id in list(engine.live):
+                    engine.finish(engine_id)
+                await world.settle()
+            assert world.outcomes() == {Outcome.COMPLETED: len(visits)}
+
+    async def test_who_would_wait_too_long_is_refused_and_can_come_back(self, open_world: OpenWorld) -> None:
+        """While the one under way is 10 s old: overload with a reason of its own; plain ones are taken."""
         engine, preparer = guiding_engine()
         async with open_world(engine) as world:
-            parked = [await ask_guided(world, f"a{{{number}}}") for number in range(PARKED_LANE + 1)]
+            parked = [await ask_guided(world, "slow")]
+            await anyio.sleep(LONGEST_PARKED_S - 1)
+            parked.append(await ask_guided(world, "in time"))
+            await anyio.sleep(1)
             refused = await ask_guided(world, "one more")
             answer = await refused.answer()
             assert isinstance(answer.error, Overloaded)
             assert answer.error.reason == "preparing_full"
             assert world.listener.rejections == {"preparing_full": 1}
             plain = await world.ask_settled()
-            engine.finish(plain.id)
-            while preparer.is_busy:
+            for _ in parked:
                 preparer.release()
                 await world.settle()
             back = await ask_guided(world, "one more")
             preparer.release()
             await world.settle()
-            for visit in (*parked, back):
-                await world.settle()
+            for visit in (plain, *parked, back):
                 engine.finish(visit.id)
             await world.settle()
-            assert world.outcomes() == {Outcome.COMPLETED: PARKED_LANE + 3, Outcome.REFUSED: 1}
+            assert world.outcomes() == {Outcome.COMPLETED: 4, Outcome.REFUSED: 1}
 
 
 class TestFailures:

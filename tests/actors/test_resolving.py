@@ -162,10 +162,10 @@ class TestSampling:
     @pytest.mark.parametrize(
         ("field", "bad"),
         [
-            ("temperature", [-0.1, -1e-9]),
+            ("temperature", [-0.1, -1e-9, 1000.5, 1e39]),
             ("top_p", [0.0, -0.5, 1.5, 1.0000001]),
             ("min_p", [-0.01, 1.5]),
-            ("repetition_penalty", [0.0, -1.0]),
+            ("repetition_penalty", [0.0, -1.0, 1e-45, 100.5, 1e39]),
             ("presence_penalty", [-2.01, 2.01]),
             ("frequency_penalty", [-2.01, 2.01]),
             ("top_k", [-2, -(10**6)]),
@@ -307,6 +307,11 @@ class TestRouting:
         """Higher first; different salts share nothing."""
         spec = resolve(routing={"priority": -3.5, "cache_salt": "tenant"})
         assert (spec.priority, spec.cache_salt) == (-3.5, "tenant")
+
+    @pytest.mark.parametrize("salt", ["\ud800", "x" * 1025, "é" * 513])
+    def test_a_salt_that_no_hash_can_take_is_refused(self, salt: str) -> None:
+        """Half a character, and more text than an id has."""
+        assert refusal(routing={"cache_salt": salt}).field == "routing.cache_salt"
 
     @pytest.mark.parametrize("priority", [math.nan, math.inf])
     def test_a_priority_must_have_a_place_in_the_order(self, priority: float) -> None:

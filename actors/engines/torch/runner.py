@@ -49,27 +49,30 @@ class ModelRunner:
             )
         if not batch.wanted:
             return []
-        logits = output.logits[0].to(torch.float32)
-        sampling: list[Sequence] = []
-        rows: list[int] = []
-        first = 0
-        for part, count in batch.wanted:
-            if wants_prompt_logits(part.sequence):
-                _note_prompt(part, logits[first : first + count])
-            first += count
-            if part.is_sampling:
-                sampling.append(part.sequence)
-                rows.append(first - 1)
-        if not sampling:
-            return []
-        if len(rows) < first:
-            logits = logits[torch.tensor(rows, device=logits.device)]
-        return self.chooser.choose(logits, sampling)
+        logits, sampling = _told(output.logits[0].to(torch.float32), batch.wanted)
+        return self.chooser.choose(logits, sampling) if sampling else []
 
     @torch.inference_mode()
     def scrub(self, blocks: list[int]) -> None:
         """Zero KV blocks."""
         self._cache.scrub(blocks)
+
+
+def _told(logits: Tensor, wanted: list[tuple[Chunk, int]]) -> tuple[Tensor, list[Sequence]]:
+    """Note what rows tell about prompts; the rows that are sampled, and their sequences."""
+    sampling: list[Sequence] = []
+    rows: list[int] = []
+    first = 0
+    for part, count in wanted:
+        if wants_prompt_logits(part.sequence):
+            _note_prompt(part, logits[first : first + count])
+        first += count
+        if part.is_sampling:
+            sampling.append(part.sequence)
+            rows.append(first - 1)
+    if len(rows) < first:
+        logits = logits[torch.tensor(rows, dtype=torch.long, device=logits.device)]
+    return logits, sampling
 
 
 def _note_prompt(part: Chunk, logits: Tensor) -> None:
