@@ -58,14 +58,11 @@ def test_each_processor_has_its_time_in_the_metrics(model_stack: Stack) -> None:
     assert [float(line.rsplit(" ", 1)[1]) > 0 for line in spent] == [True]
 
 
-@pytest.mark.parametrize(
-    "variable", ["DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR", "DYN_ENABLE_TEST_LOGITS_PROCESSOR"]
-)
-def test_the_hook_forces_hello_world(tmp_path: Path, variable: str) -> None:
-    """With upstream's variable set every answer is the same two words."""
+def test_the_hook_forces_hello_world(tmp_path: Path) -> None:
+    """With upstream's variable set every answer is the same two words (the other spelling: in process)."""
     built_in_model()
     options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "2"]
-    with Stack(tmp_path / "hook", options, environ={variable: "1"}) as stack:
+    with Stack(tmp_path / "hook", options, environ={"DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR": "1"}) as stack:
         for question in ("What is the capital of France?", "Count to ten."):
             status, body = stack.chat(question, temperature=1.0, max_tokens=40)
             assert status == 200, body
