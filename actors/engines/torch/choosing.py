@@ -11,13 +11,12 @@ is late: the step goes on without it, and its token is chosen in a later step fr
 from __future__ import annotations
 
 import math
-import time
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from actors.engines.torch.lanes import TURN_S
+from actors.engines.torch.lanes import Turn
 from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.sampler import Sampler
 from actors.engines.torch.sequence import Sequence
@@ -39,25 +38,31 @@ class Choice(NamedTuple):
 
 
 class _Late(NamedTuple):
-    """A sequence whose row is still being changed. raw: the row as the model gave it, if that is wanted."""
+    """A sequence whose row is still being changed.
+
+    raw: the row as the model gave it, if that is wanted. is_sound: whether it was finite then.
+    """
 
     sequence: Sequence
     steering: Steering
     raw: Tensor | None
+    is_sound: bool
 
 
 class _Begun(NamedTuple):
-    """A row ``[vocabulary]`` of the step's logits that is being changed; late: in case it will be."""
+    """A row of the step's logits that is being changed; view: ``[vocabulary]``, unchanged so far."""
 
     row: int
     view: Tensor
-    late: _Late
+    sequence: Sequence
+    steering: Steering
 
 
 class Chooser:
-    """Only the engine's thread calls it."""
+    """Only the engine's thread calls it. turn: what the step may still wait."""
 
     def __init__(self, sampler: Sampler) -> None:
+        self.turn = Turn()
         self._sampler = sampler
         self._late: list[_Late] = []
 
@@ -106,11 +111,10 @@ class Chooser:
         return choices
 
     def _look_at(self, late: _Late) -> Tensor | Choice | None:
-        """Its row when it is ready, or its failure. What is neither stays late.
-
-        That holds for ended requests, too: what runs for nobody must not run for ever.
-        """
+        """Its row when it is ready, or its failure. What is neither stays late, unless it has ended."""
         sequence, steering = late.sequence, late.steering
+        if sequence.is_ended:
+            return None
         if steering.is_hopeless:
             return Choice(sequence, None, error=steering.give_up())
         if steering.is_running:
@@ -118,9 +122,9 @@ class Chooser:
             self._late.append(late)
             return None
         try:
-            return None if sequence.is_ended else steering.finish()
+            return steering.finish()
         except SteeringFailed as exc:
-            return Choice(sequence, None, error=str(exc))
+            return _failed(sequence, exc, is_sound=late.is_sound)
 
     def _steer(
         self, logits: Tensor, sequences: list[Sequence], raw: list[Tensor | None]
@@ -130,30 +134,29 @@ class Chooser:
         begun: list[_Begun] = []
         for row, sequence in enumerate(sequences):
             if sequence.steering is not None:
-                one = _Begun(row, logits[row], _Late(sequence, sequence.steering, raw[row]))
-                sequence.steering.begin(one.view, sequence.tokens)
+                one = _Begun(row, logits[row], sequence, sequence.steering)
+                one.steering.begin(one.view, sequence.tokens)
                 begun.append(one)
-        until_s = time.monotonic() + TURN_S
-        # Jobs are done in order: once the last is back, the others are.
-        for one in reversed(begun):
-            one.late.steering.wait(until_s)
+        with self.turn.waiting() as until_s:
+            # Jobs are done in order: once the last is back, the others are.
+            for one in reversed(begun):
+                one.steering.wait(until_s)
         for one in begun:
             try:
-                if not self._take_back(one):
+                if not self._take_back(one, raw[one.row]):
                     absent[one.row] = None
             except SteeringFailed as exc:
-                absent[one.row] = _failed(one, exc)
+                absent[one.row] = _failed(one.sequence, exc, is_sound=_is_sound(one.view))
         return absent
 
-    def _take_back(self, one: _Begun) -> bool:
+    def _take_back(self, one: _Begun, raw: Tensor | None) -> bool:
         """Put the changed row into its place. False when it is late. Raises SteeringFailed."""
-        steering = one.late.steering
-        if steering.is_running:
-            steering.keep()
-            one.late.sequence.is_late = True
-            self._late.append(one.late)
+        if one.steering.is_running:
+            one.steering.keep()
+            one.sequence.is_late = True
+            self._late.append(_Late(one.sequence, one.steering, raw, _is_sound(one.view)))
             return False
-        changed = steering.finish()
+        changed = one.steering.finish()
         if changed is not one.view:
             one.view.copy_(changed)
         return True
@@ -167,10 +170,14 @@ class Chooser:
         ]
 
 
-def _failed(one: _Begun, exc: SteeringFailed) -> Choice:
+def _failed(sequence: Sequence, exc: SteeringFailed, *, is_sound: bool) -> Choice:
     """Whatever a processor did with a row that was broken before, it is not to blame for that."""
-    is_fine = math.isfinite(float(one.view.max()))
-    return Choice(one.late.sequence, None, error=str(exc) if is_fine else _NOT_FINITE)
+    return Choice(sequence, None, error=str(exc) if is_sound else _NOT_FINITE)
+
+
+def _is_sound(row: Tensor) -> bool:
+    """Whether the model gave numbers. NaN and +inf win, so the largest one tells."""
+    return math.isfinite(float(row.max()))
 
 
 def _reason(sequence: Sequence) -> str:

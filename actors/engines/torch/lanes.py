@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from actors.engines.torch.side_job import Job
 from actors.engines.torch.side_lane import SideLane
 
-# How long a step waits for what it has begun, and how long a job may hold up everybody once; a mask
+# How long a step waits for all that it has begun, and how long a job may hold up everybody once; a mask
 # takes 0.1 ms and the first ones up to 10.
 TURN_S = 0.02
 # What a job may take a token without being called slow. What it takes more adds up, what it takes less is
@@ -37,6 +38,27 @@ class Lanes:
         """Their idle threads may go."""
         self.masks.close()
         self.processors.close()
+
+
+class Turn:
+    """How long the step may still wait for foreign code: of all rows, and for all that is done in it.
+
+    Only the engine's thread uses it.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = TURN_S
+
+    def begin(self) -> None:
+        """Another step."""
+        self._left_s = TURN_S
+
+    @contextmanager
+    def waiting(self) -> Generator[float]:
+        """Around a wait: until when (monotonic seconds)."""
+        started_s = time.monotonic()
+        yield started_s + self._left_s
+        self._left_s = max(0.0, self._left_s - (time.monotonic() - started_s))
 
 
 class Place:

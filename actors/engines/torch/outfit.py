@@ -48,8 +48,7 @@ class Outfitter:
             grammar = None if spec.guided is None else _new_state(spec.guided)
             sequence.steering = Steering(self._lanes, processors, grammar)
             sequence.steering.prepare()
-            if processors:
-                self._in_use.append((sequence, processors))
+            self._in_use.append((sequence, processors))
 
     def take_use(self) -> tuple[ProcessorUse, ...]:
         """What the logits processors of each name cost since the last call."""
@@ -65,5 +64,8 @@ class Outfitter:
         return tuple(ProcessorUse(name, *total) for name, total in totals.items() if total[0])
 
     def close(self) -> None:
-        """No more steps."""
+        """No more steps, for nobody: what still runs need not."""
+        for sequence, _ in self._in_use:
+            if sequence.steering is not None:
+                sequence.steering.leave()
         self._lanes.close()

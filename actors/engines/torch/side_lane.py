@@ -16,7 +16,7 @@ from collections.abc import Callable
 from actors.engines.torch.side_job import Job
 from actors.engines.torch.switching import SHORT_TURNS
 
-# Threads that are alone with somebody's code. From here on, whoever's like is among them waits for one
+# Threads that are alone with code of one name. From here on, whoever has that name waits for one of them
 # to come back; others go on.
 MOST_ALONE = 64
 
@@ -57,11 +57,8 @@ class SideLane:
         """
         job = Job(run, names)
         with self._lock:
-            if is_slow or (self._threads_alone >= MOST_ALONE and any(self._alone[name] for name in names)):
-                job.is_late = True
-                # Whoever leaves while all threads are stuck must not be kept for ever.
-                self._slow = deque(slow for slow in self._slow if not slow.is_unwanted)
-                self._slow.append(job)
+            if is_slow:
+                self._set_apart(job)
                 self._start_slow()
             else:
                 self._waiting.append(job)
@@ -95,6 +92,19 @@ class SideLane:
             self._waiting.clear()
             self._slow.clear()
             self._has_work.notify_all()
+
+    def _is_full(self, job: Job) -> bool:
+        """Whether too many threads are with its like."""
+        return any(self._alone[name] >= MOST_ALONE for name in job.names)
+
+    def _set_apart(self, job: Job) -> None:
+        """It is late, and begins when its names have a thread to spare."""
+        job.is_late = True
+        # Whoever leaves while all threads are stuck must not be kept for ever.
+        self._slow = deque(slow for slow in self._slow if not slow.is_unwanted)
+        self._slow.append(job)
+        if job is self._awaited:
+            self._has_done.notify()
 
     def _wake(self) -> None:
         if self._waiting and self._server is None:
@@ -143,8 +153,12 @@ class SideLane:
                 self._set_done(self._waiting.popleft(), problem)
 
     def _start_slow(self) -> None:
-        while self._slow and self._threads_alone < MOST_ALONE:
-            job = self._slow.popleft()
+        """All whose names have threads to spare; the others keep their order."""
+        queue, self._slow = self._slow, deque[Job]()
+        for job in queue:
+            if self._is_full(job):
+                self._slow.append(job)
+                continue
             self._count_alone(job)
             problem = self._start(self._run, job)
             if problem is not None:
@@ -167,7 +181,12 @@ class SideLane:
                     self._has_work.wait()
                 if server is not self._server:
                     return
-                job = self._current = self._waiting.popleft()
+                job = self._waiting.popleft()
+                if self._is_full(job):
+                    # It might hang like the others, and take one thread more.
+                    self._set_apart(job)
+                    continue
+                self._current = job
                 job.started_s = time.monotonic()
             self._run(job)
 

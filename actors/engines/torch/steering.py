@@ -30,8 +30,10 @@ class Steering:
     """Of one sequence. Only the engine's thread calls it.
 
     For every token: `begin`, `wait`; then `finish` at once, or `keep` and `finish` in a later step, when
-    nothing is running any more. ``processors``: as the spec lists them. ``grammar``: the state of its
-    constraint, None without one.
+    nothing is running any more. Behind it: `follow`, `wait`, and `followed`, at once or in a later step;
+    then `prefetch`. When the sequence ends, whatever the reason: `leave`.
+
+    ``processors``: as the spec lists them. ``grammar``: the state of its constraint, None without one.
     """
 
     def __init__(self, lanes: Lanes, processors: list[Processor], grammar: GrammarState | None) -> None:
@@ -41,13 +43,16 @@ class Steering:
         names = tuple(processor.name for processor in processors)
         self._making = Place(lanes.processors, names)
         self._changing = Place(lanes.processors, names)
+        # Never both at once: a grammar is used by one thread at a time.
         self._masking = Place(lanes.masks, (_GRAMMAR,))
+        self._following = Place(lanes.masks, (_GRAMMAR,))
         # Held by whoever makes or calls the instances: the first call may come while they are being made.
         self._instances = threading.Lock()
         self._row: Tensor | None = None
         self._own: Tensor | None = None
         # The processors' own list, so that the sequence's is never in foreign hands.
         self._tokens: list[int] = []
+        self._is_complete = False
         self._begun_s = 0.0
 
     def prepare(self) -> None:
@@ -75,13 +80,13 @@ class Steering:
 
     def wait(self, until_s: float) -> None:
         """Until what was begun is done, or late; at the latest until then (monotonic seconds)."""
-        self._changing.wait(until_s)
-        self._masking.wait(until_s)
+        for place in (self._changing, self._masking, self._following):
+            place.wait(until_s)
 
     @property
     def is_running(self) -> bool:
         """Whether something that was begun is not done yet."""
-        return self._changing.is_running or self._masking.is_running
+        return self._changing.is_running or self._masking.is_running or self._following.is_running
 
     def keep(self) -> None:
         """It is late, and the row that `begin` was given will be used for something else."""
@@ -101,9 +106,13 @@ class Steering:
     def give_up(self) -> str:
         """Interrupt what is running. Why, in words."""
         culprit = self._title if self._changing.is_running else _GRAMMAR
-        for place in (self._making, self._changing, self._masking):
-            place.leave()
+        self.leave()
         return f"{culprit} did not return within {GIVE_UP_S:g} s"
+
+    def leave(self) -> None:
+        """Nobody wants anything of it any more: interrupt what is running, and begin nothing. Idempotent."""
+        for place in (self._making, self._changing, self._masking, self._following):
+            place.leave()
 
     def finish(self) -> Tensor:
         """The changed row; nothing is running. With a grammar alone it is the one that `begin` was given.
@@ -120,13 +129,24 @@ class Steering:
             _obey(lambda: grammar.apply_mask(row))
         return row
 
-    def accept(self, token: int) -> bool:
-        """Note the token that was chosen. True when the grammar is complete and nothing may follow.
-
-        Raises SteeringFailed when the grammar cannot go on.
-        """
+    def follow(self, token: int) -> bool:
+        """Let the grammar note the token that was chosen. False when there is none to do so."""
         grammar = self._grammar
-        return grammar is not None and _obey(lambda: grammar.accept(token))
+        if grammar is None:
+            return False
+        self._begun_s = self._clock()
+        self._following.submit(lambda: self._accept(grammar, token))
+        return True
+
+    def followed(self) -> bool:
+        """Whether the grammar is complete, so that nothing may follow; nothing is running.
+
+        Raises SteeringFailed when it cannot go on.
+        """
+        error = self._following.take()
+        if error is not None:
+            raise _failure(_GRAMMAR, error)
+        return self._is_complete
 
     @property
     def _title(self) -> str:
@@ -145,6 +165,10 @@ class Steering:
         with self._instances, torch.inference_mode():
             for processor in self._processors:
                 processor.change(row, self._tokens)
+
+    def _accept(self, grammar: GrammarState, token: int) -> None:
+        """On a side lane."""
+        self._is_complete = grammar.accept(token)
 
 
 def _obey(call: Callable[[], T]) -> T:

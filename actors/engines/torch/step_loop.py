@@ -10,6 +10,7 @@ from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.blocks import BlockAllocator
 from actors.engines.torch.choosing import Choice
 from actors.engines.torch.config import TorchConfig
+from actors.engines.torch.following import Following
 from actors.engines.torch.inbox import Abort, Command, CommandInbox, Pause, Resume, Submit
 from actors.engines.torch.loading import LoadedModel
 from actors.engines.torch.outfit import Outfitter
@@ -41,6 +42,7 @@ class StepLoop:
         self._bridge = bridge
         self._runner = loaded.runner
         self._chooser = loaded.runner.chooser
+        self._following = Following(self._chooser.turn)
         cache = PrefixCache(loaded.plan.block_tokens)
         self._pool = BlockPool(BlockAllocator(loaded.plan.pool_blocks), cache, self._runner.scrub)
         self._scheduler = Scheduler(limits, self._pool)
@@ -51,22 +53,28 @@ class StepLoop:
         can_move = False
         try:
             while not self._inbox.is_stopping:
-                patience_s = _LOOK_AT_LATE_S if self._chooser.has_late else None
+                patience_s = _LOOK_AT_LATE_S if self._has_late else None
                 commands = self._inbox.take(is_waiting=not can_move, timeout_s=patience_s)
                 can_move = self._step(commands)
         finally:
             self._outfitter.close()
 
+    @property
+    def _has_late(self) -> bool:
+        return self._chooser.has_late or self._following.has_late
+
     def _step(self, commands: list[Command]) -> bool:
         """One turn. Whether the next one can be made without waiting for anybody."""
         started_s = time.monotonic()
+        self._chooser.turn.begin()
         deltas = [delta for command in commands for delta in self._apply(command)]
+        deltas += self._settle_late()
         deltas += self._settle(self._chooser.choose_late())
         chunks = self._scheduler.plan()
         deltas += self._compute(chunks)
         events = self._pool.take_events()
         # Late tokens are no hang: whoever watches the engine must hear from it.
-        if chunks or deltas or events or self._chooser.has_late:
+        if chunks or deltas or events or self._has_late:
             self._bridge.deliver(
                 EngineStep(
                     deltas,
@@ -113,8 +121,14 @@ class StepLoop:
         """End all choices of a request that are still open, not by their own stop rules."""
         index = request.sequences[0].index
         for sequence in list(request.sequences):
-            self._scheduler.finish(sequence, is_clean=False)
+            self._finish(sequence, is_clean=False)
         return Delta(request.engine_id, [], index, finish_reason=finish_reason, is_last=True, error=error)
+
+    def _finish(self, sequence: Sequence, *, is_clean: bool) -> None:
+        """The one way out for every sequence: whatever runs for it has no reason to go on."""
+        self._scheduler.finish(sequence, is_clean=is_clean)
+        if sequence.steering is not None:
+            sequence.steering.leave()
 
     def _compute(self, chunks: list[Chunk]) -> list[Delta]:
         """Run one forward pass and let every chosen token take effect."""
@@ -126,22 +140,40 @@ class StepLoop:
         return self._settle(choices)
 
     def _settle(self, choices: list[Choice]) -> list[Delta]:
-        """Choices of a sequence that a sibling's failure has ended meanwhile are nobody's."""
-        return [self._accept(choice) for choice in choices if not choice.sequence.is_ended]
+        """Every chosen token takes effect, then grammars are waited for, then all is told.
 
-    def _accept(self, choice: Choice) -> Delta:
+        Choices of a sequence that a sibling's failure has ended meanwhile are nobody's.
+        """
+        noted = [(choice, self._note(choice)) for choice in choices if not choice.sequence.is_ended]
+        self._following.wait()
+        return [self._tell(choice, ending) for choice, ending in noted if not choice.sequence.is_ended]
+
+    def _note(self, choice: Choice) -> Ending | None:
+        """The token is part of its sequence now. Why it ends with it, as far as its stop rules say."""
+        sequence, token = choice.sequence, choice.token
+        if token is None:
+            return None
+        self._scheduler.chosen(sequence)
+        sequence.tokens.append(token)
+        if sequence.penalties is not None:
+            sequence.penalties.note(token)
+        ending = ending_of(sequence)
+        if ending is None:
+            self._following.begin(sequence)
+        return ending
+
+    def _tell(self, choice: Choice, ending: Ending | None) -> Delta:
         sequence, token = choice.sequence, choice.token
         request = sequence.request
         if token is None:
             return self._end(request, error=choice.error)
-        self._scheduler.chosen(sequence)
         try:
-            ending = self._append(sequence, token)
+            ending = ending or self._ending_by_grammar(sequence)
         except SteeringFailed as exc:
             return self._end(request, error=str(exc))
         is_first = sequence.output_tokens == 1 and sequence.index == 0
         if ending is not None:
-            self._scheduler.finish(sequence, is_clean=True)
+            self._finish(sequence, is_clean=True)
         return Delta(
             request.engine_id,
             [token],
@@ -154,15 +186,26 @@ class StepLoop:
             prompt_positions=request.prompt_positions if is_first else None,
         )
 
-    def _append(self, sequence: Sequence, token: int) -> Ending | None:
-        """The token is part of the sequence now. Why it ends with it, if it does. Raises SteeringFailed."""
-        sequence.tokens.append(token)
-        if sequence.penalties is not None:
-            sequence.penalties.note(token)
-        is_complete = sequence.steering is not None and sequence.steering.accept(token)
-        ending = ending_of(sequence)
-        if ending is None and is_complete:
-            ending = Ending(FinishReason.STOP)
-        if ending is None and sequence.steering is not None:
-            sequence.steering.prefetch()
-        return ending
+    def _settle_late(self) -> list[Delta]:
+        """Tokens that were told before their grammars had noted them: some turn out to have been the last."""
+        deltas: list[Delta] = []
+        for sequence in self._following.take_late():
+            if sequence.is_ended:
+                continue
+            request = sequence.request
+            try:
+                ending = self._ending_by_grammar(sequence)
+            except SteeringFailed as exc:
+                deltas.append(self._end(request, error=str(exc)))
+                continue
+            if ending is not None:
+                self._finish(sequence, is_clean=True)
+                reason, is_last = ending.finish_reason, not request.sequences
+                deltas.append(
+                    Delta(request.engine_id, [], sequence.index, finish_reason=reason, is_last=is_last)
+                )
+        return deltas
+
+    def _ending_by_grammar(self, sequence: Sequence) -> Ending | None:
+        """What its stop rules say comes first. Raises SteeringFailed."""
+        return Ending(FinishReason.STOP) if self._following.is_complete(sequence) else None

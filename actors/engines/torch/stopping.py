@@ -1,4 +1,8 @@
-"""When a sequence ends. Pure functions over the stop rules of a spec."""
+"""When a sequence ends. Pure functions over the stop rules of a spec.
+
+A grammar may end it, too (`following`): with the token that completes it nothing may come next. That
+holds before min_tokens as well, which hold back stop ids alone, and the reason is the same as theirs.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.engines.torch import steering
+from actors.engines.torch.choosing import Chooser
 from protocols.spec import GenerationSpec, Guided, GuidedKind, Output, ProcessorEntry, Sampling, StopRules
 from protocols.steps import FinishReason
 from tests.actors.engines.torch import tiny_models
@@ -22,6 +23,7 @@ from tests.actors.engines.torch.hostile_processors import (
     Temperature,
     without_lines,
 )
+from tests.actors.engines.torch.scripted_grammars import ScriptedGrammar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,6 +280,98 @@ async def test_what_each_processor_costs_is_told(open_engine: Opener) -> None:
     assert all(one.error is None for one in heard)
     assert calls == {"temperature": 28, "sleeping": 4}
     assert seconds["sleeping"] >= 4 * 0.05
+
+
+async def test_the_models_own_fault_is_no_processors(
+    open_engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that the model broke is not blamed on who had it, whether he was in time or late."""
+    choose = Chooser.choose
+
+    def poisoned(self: Chooser, logits: Any, sequences: list[Any]) -> list[Any]:
+        for row, sequence in enumerate(sequences):
+            if sequence.output_tokens == 2:
+                logits[row] = float("nan")
+        return choose(self, logits, sequences)
+
+    monkeypatch.setattr(Chooser, "choose", poisoned)
+    async with open_engine(processors=FACTORIES) as reader:
+        heard = [reader.submit(spec(name, tokens=6)) for name in ("temperature", "sleeping", "nan")]
+        await read_all(reader, *heard)
+    told = [one.error for one in heard[:2]]
+    assert told == ["the model gave logits that are not finite"] * 2
+    assert heard[2].error == "logits processor 'nan' wrote NaN or +inf"
+
+
+class LoopingToMake:
+    """Its factory never comes back; `begun` and `ended` say when somebody is in it, and no more."""
+
+    begun = threading.Event()
+    ended = threading.Event()
+
+    def __init__(self) -> None:
+        try:
+            while True:
+                LoopingToMake.begun.set()
+        finally:
+            LoopingToMake.ended.set()
+
+    def __call__(self, input_ids: Any, logits: Any) -> None:
+        """Never called."""
+
+
+@pytest.fixture
+def looping_to_make() -> dict[str, Any]:
+    LoopingToMake.begun, LoopingToMake.ended = threading.Event(), threading.Event()
+    return {"looping": LoopingToMake, "temperature": Temperature}
+
+
+async def test_an_abort_during_the_prompt_ends_what_is_being_made(
+    open_engine: Opener, looping_to_make: dict[str, Any]
+) -> None:
+    """No row was ever given to the processor: its factory is interrupted all the same."""
+    async with open_engine(processors=looping_to_make, step_tokens=9) as reader:
+        heard = reader.submit(spec("looping", prompt=tuple(range(200))))
+        await reader.read_step()
+        assert LoopingToMake.begun.wait(10.0)
+        reader.engine.abort(heard.engine_id)
+        await read_all(reader, heard)
+        assert LoopingToMake.ended.wait(10.0)
+        await reader.complete(spec("temperature"))
+
+
+async def test_a_choice_that_fails_ends_what_is_made_for_the_others(
+    open_engine: Opener, looping_to_make: dict[str, Any]
+) -> None:
+    """The second choice cannot even begin; the factory of the first is interrupted."""
+
+    class Panicking:
+        states = 0
+
+        def new_state(self) -> object:
+            self.states += 1
+            if self.states == 2:
+                LoopingToMake.begun.wait(10.0)
+                raise BaseException("a panic")  # noqa: TRY002 - as the library's own
+            return ScriptedGrammar().new_state()
+
+    guided = Guided(kind=GuidedKind.REGEX, constraint="a", grammar=Panicking())
+    async with open_engine(processors=looping_to_make) as reader:
+        heard = reader.submit(spec("looping", n=2, guided=guided))
+        await read_all(reader, heard)
+        assert heard.error == "the grammar failed (BaseException)"
+        assert LoopingToMake.ended.wait(10.0)
+
+
+async def test_what_is_being_made_ends_with_the_engine(
+    open_engine: Opener, looping_to_make: dict[str, Any]
+) -> None:
+    """A stop leaves no loop behind."""
+    async with open_engine(processors=looping_to_make) as reader:
+        reader.submit(spec("looping"))
+        await reader.read_step()
+        assert LoopingToMake.begun.wait(10.0)
+    assert LoopingToMake.ended.wait(10.0)
 
 
 async def test_a_grammar_that_cannot_be_followed_fails_its_own_request(open_engine: Opener) -> None:

@@ -205,16 +205,19 @@ def test_what_a_job_raises_is_kept(stage: Stage, error: type[BaseException]) -> 
 def test_of_too_many_stuck_ones_their_like_waits_and_others_go_on(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more threads for a name that has none back; other names have the lane; nobody is forgotten."""
+    """No more threads for a name that has none back; other names have the lane and threads of their own."""
     monkeypatch.setattr(side_lane, "MOST_ALONE", 3)
     lane = stage.lane()
     hanging = [stage.hanging() for _ in range(4)]
     jobs = [lane.submit(run, ("bad",), is_slow=True) for run, _, _ in hanging]
     more = lane.submit(lambda: None, ("bad", "good"))
     good = lane.submit(lambda: None, ("good",))
-    wait(lane, good)
+    apart = lane.submit(lambda: None, ("good",), is_slow=True)
+    wait(lane, more, good)
     assert not good.is_late
     assert more.is_late
+    until(lambda: apart.is_done)
+    stage.await_late(1)
     assert lane.threads_alone == 3
     assert not hanging[3][1].is_set()
     hanging[0][2].set()
@@ -225,6 +228,26 @@ def test_of_too_many_stuck_ones_their_like_waits_and_others_go_on(
     stage.await_late(4)
     assert all(job.is_done for job in [*jobs, more])
     assert lane.threads_alone == 0
+
+
+def test_those_who_hang_on_the_lane_take_no_more_threads_than_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knew that they are slow: as many as may lose their turns, the rest of that name waits."""
+    monkeypatch.setattr(side_lane, "MOST_ALONE", 2)
+    lane = stage.lane(SHORT_S)
+    hanging = [stage.hanging() for _ in range(5)]
+    jobs = [lane.submit(run, ("bad",)) for run, _, _ in hanging]
+    quick = lane.submit(lambda: None, ("good",))
+    wait(lane, *jobs, quick)
+    until(lambda: quick.is_done)
+    assert lane.threads_alone == 2 + (quick.is_alone and not quick.is_done)
+    assert [begun.is_set() for _, begun, _ in hanging] == [True, True, False, False, False]
+    assert all(job.is_late for job in jobs)
+    for _, _, word in hanging:
+        word.set()
+    stage.await_late(5 + quick.is_late)
+    assert all(job.is_done for job in jobs)
 
 
 def test_who_leaves_the_queue_of_the_slow_is_not_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from actors.engines.torch import side_job
+from actors.engines.torch import side_job, side_lane
 from actors.engines.torch.lanes import FAIR_S, TURN_S, Lanes
 from actors.engines.torch.processors import Processor
 from actors.engines.torch.side_lane import SideLane
@@ -53,6 +53,14 @@ class GrammarDouble:
     def accept(self, token: int) -> bool:
         self._before.get("accept", int)()
         return token == 7
+
+
+def is_complete(of: Steering, token: int) -> bool:
+    """What its grammar says of a token, however long it takes."""
+    assert of.follow(token)
+    of.wait(time.monotonic() + PATIENCE_S)
+    until(lambda: not of.is_running)
+    return of.followed()
 
 
 @pytest.fixture
@@ -127,7 +135,7 @@ def test_processors_come_before_the_grammar_and_in_their_order(lanes: Lanes) -> 
     given = row()
     mine = steering(lanes, doubling, add_one, grammar=GrammarDouble())
     changed = token(mine, given, [1, 2])
-    assert not mine.accept(3)
+    assert not is_complete(mine, 3)
     mine.prefetch()
     token(mine, given, [1, 2, 3])
     expected = row() * 2 + 1
@@ -154,7 +162,7 @@ def test_a_grammar_alone_needs_no_copy(lanes: Lanes) -> None:
     changed = late.finish()
     assert torch.equal(changed[1:], row()[1:])
     assert torch.isneginf(changed[0])
-    assert mine.accept(7)
+    assert is_complete(mine, 7)
 
 
 def test_waiting_ends_when_mask_and_processor_hang(lanes: Lanes) -> None:
@@ -193,7 +201,7 @@ def test_whatever_a_grammar_raises_is_the_requests_failure(
 
     def one_token() -> None:
         token(mine, row(), [1])
-        mine.accept(3)
+        is_complete(mine, 3)
 
     with pytest.raises(SteeringFailed) as caught:
         one_token()
@@ -225,6 +233,94 @@ def test_patience_has_an_end(lanes: Lanes, clock: Clock) -> None:
     until(lambda: not mine.is_running)
     quick = steering(lanes, Temperature)
     token(quick, row(), [1])
+
+
+def test_patience_with_a_grammar_begins_with_each_token(lanes: Lanes, clock: Clock) -> None:
+    """One that hangs while it notes a token is given up after ten seconds, too."""
+    word = threading.Event()
+    mine = steering(lanes, grammar=GrammarDouble(accept=word.wait))
+    token(mine, row(), [1])
+    clock.now_s += GIVE_UP_S
+    mine.follow(3)
+    mine.wait(time.monotonic())
+    hopeless: list[bool] = []
+    for seconds in (0.0, GIVE_UP_S, 0.01):
+        clock.now_s += seconds
+        hopeless.append(mine.is_hopeless)
+    assert hopeless == [False, False, True]
+    assert mine.give_up() == "the grammar did not return within 10 s"
+    word.set()
+
+
+def test_without_a_grammar_there_is_nothing_to_follow(lanes: Lanes) -> None:
+    """A request with processors alone waits for nobody after its token."""
+    mine = steering(lanes, Temperature)
+    assert not mine.follow(3)
+    assert not mine.is_running
+
+
+@pytest.mark.parametrize("where", ["factory", "call"])
+def test_who_leaves_takes_his_code_along(lanes: Lanes, where: str) -> None:
+    """An endless loop ends with its request, in a factory as in a call, and its thread is free."""
+    begun = threading.Event()
+
+    def loop(*_: object) -> None:
+        while True:
+            begun.set()
+
+    def factory() -> Any:
+        return loop() if where == "factory" else loop
+
+    mine = Steering(lanes, [Processor(ProcessorEntry(name="looping"), factory)], None)
+    mine.prepare()
+    if where == "call":
+        mine.begin(row(), [1])
+        mine.wait(time.monotonic())
+    assert begun.wait(PATIENCE_S)
+    mine.leave()
+    mine.leave()
+    until(lambda: not mine.is_running and not mine._making.is_running)
+    until(lambda: lanes.processors.threads_alone == 0)
+
+
+def test_who_leaves_before_he_has_a_thread_never_begins(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His name has no thread to spare; when it has one again, his factory is not called."""
+    monkeypatch.setattr(side_lane, "MOST_ALONE", 1)
+    word, calls = threading.Event(), list[int]()
+
+    def load() -> Any:
+        calls.append(1)
+        word.wait()
+        return lambda input_ids, logits: None
+
+    many = [Steering(lanes, [Processor(ProcessorEntry(name="loading"), load)], None) for _ in range(3)]
+    for one in many:
+        one.prepare()
+    many[1].leave()
+    word.set()
+    until(lambda: not any(one._making.is_running for one in many))
+    assert len(calls) == 2
+
+
+def test_one_name_cannot_keep_another_from_being_made(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More instances load than a name has threads: its others wait, and another name has its first token."""
+    monkeypatch.setattr(side_lane, "MOST_ALONE", 3)
+    word = threading.Event()
+
+    def load() -> Any:
+        word.wait()
+        return lambda input_ids, logits: None
+
+    many = [Steering(lanes, [Processor(ProcessorEntry(name="loading"), load)], None) for _ in range(8)]
+    for one in many:
+        one.prepare()
+    assert lanes.processors.threads_alone == 3
+    assert torch.allclose(token(steering(lanes, Temperature), row(), [1]), row() / 0.7)
+    assert all(one._making.is_running for one in many)
+    word.set()
+    until(lambda: not any(one._making.is_running for one in many))
 
 
 def test_every_token_has_ten_seconds_of_its_own(lanes: Lanes, clock: Clock) -> None:
