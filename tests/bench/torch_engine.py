@@ -23,19 +23,18 @@ from typing import Any
 import torch
 import transformers
 
-from actors.engines.torch import TorchConfig, TorchEngine
 from service.models.resolution import resolve_model
+from tests.bench.torch_child import CONTINUOUS, GENERATE, OURS, PAGE_TOKENS
 from tests.bench.torch_gguf import gguf_file
-from tests.bench.torch_peers import LLAMA_FOLDER, LLAMA_HINT, Continuous, Generate, LlamaCpp, OurEngine, Peer
+from tests.bench.torch_peers import LLAMA_FOLDER, LLAMA_HINT, Child, llama_child
 from tests.bench.torch_products import Products
 from tests.bench.torch_tables import Measured, print_case, print_reuse
 
 _ROOT = Path(__file__).resolve().parents[2]
 _OUTPUT = _ROOT / "build" / "bench_torch.json"
 _PROMPTS = _ROOT / "tests" / "data" / "prompts_20.txt"
-OURS, GENERATE, CONTINUOUS, LLAMA = "this engine", "generate", "continuous batching", "llama.cpp Q4_1"
+LLAMA = "llama.cpp Q4_1"
 _STEP_TOKENS = 512
-_PAGE_TOKENS = 256
 _logging: Any = transformers.logging
 # No case is begun once the rest would not fit into this.
 BUDGET_S = 780.0
@@ -68,8 +67,7 @@ QUICK = (Case(16, 128, 32, 2, 50),)
 class Arena:
     """Everybody, ready to run. gguf: for llama.cpp, started for each case; None where it is not installed."""
 
-    ours: OurEngine
-    peers: dict[str, Peer]
+    peers: dict[str, Child]
     products: Products
     ids: list[int]
     gguf: Path | None
@@ -81,36 +79,37 @@ class Arena:
         return [tuple(self.ids[(101 * i + j) % size] for j in range(length)) for i in range(batch)]
 
 
-def open_arena(folder: Path, threads: int, engine: TorchEngine, pool_tokens: int) -> Arena:
-    """Load the peers. llama.cpp takes part where it is installed."""
+def open_arena(folder: Path, threads: int, pool_tokens: int) -> tuple[Arena, str]:
+    """Start everybody; what our engine says about itself. llama.cpp takes part where it is installed."""
     auto: Any = transformers.AutoModelForCausalLM
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    model = auto.from_pretrained(folder, dtype=torch.float32).eval()
-    ours = OurEngine(engine)
     has_llama = (LLAMA_FOLDER / "xllamacpp").is_dir()
     if not has_llama:
         print(f"llama.cpp takes no part; to have it: {LLAMA_HINT}")
-    return Arena(
-        ours=ours,
-        peers={
-            OURS: ours,
-            CONTINUOUS: Continuous(model, pool_tokens + 2 * _PAGE_TOKENS, _PAGE_TOKENS),
-            GENERATE: Generate(model),
-        },
-        products=Products(model),
+    # The peer that counts in large pages gets room for two of them more a request, so that nobody waits.
+    room = {OURS: pool_tokens + 512, CONTINUOUS: 2 * pool_tokens, GENERATE: 0}
+    peers = {
+        name: Child(["-m", "tests.bench.torch_child", name, str(folder), str(threads), str(tokens)])
+        for name, tokens in room.items()
+    }
+    descriptions = {name: peer.answer() for name, peer in peers.items()}
+    arena = Arena(
+        peers=peers,
+        products=Products(auto.from_pretrained(folder, dtype=torch.float32).eval()),
         ids=tokenizer(_PROMPTS.read_text(encoding="utf-8"))["input_ids"],
         gguf=gguf_file() if has_llama else None,
         threads=threads,
     )
+    return arena, str(descriptions[OURS])
 
 
 @contextmanager
-def everybody(arena: Arena, case: Case) -> Generator[dict[str, Peer]]:
+def everybody(arena: Arena, case: Case) -> Generator[dict[str, Child]]:
     """The contestants of a case, llama.cpp with as many slots as it has prompts."""
     if arena.gguf is None:
         yield arena.peers
         return
-    child = LlamaCpp(arena.gguf, arena.threads, case.batch, case.context + case.tokens + 64)
+    child = llama_child(arena.gguf, arena.threads, case.batch, case.context + case.tokens + 64)
     try:
         yield {**arena.peers, LLAMA: child}
     finally:
@@ -124,11 +123,12 @@ async def measure(arena: Arena, case: Case) -> Measured:
     rows = min(_STEP_TOKENS, case.batch * case.context)
     with everybody(arena, case) as peers:
         for peer in peers.values():
-            await peer.run(arena.prompts(1, 40), 8)
+            await peer.run(arena.prompts(1, 40), 8, "warm")
         for turn in range(case.rounds):
             for name, peer in peers.items():
                 begun_s = time.monotonic()
-                measured.add(name, await peer.run(prompts, case.tokens))
+                salt = f"{case.batch} x {case.context}, {turn}"
+                measured.add(name, await peer.run(prompts, case.tokens, salt))
                 _tell(f"{case.batch} x {case.context}, {turn}: {name} {time.monotonic() - begun_s:.1f} s")
             measured.decode_products_s.append(arena.products.seconds(case.batch, case.batch))
             measured.prefill_products_s.append(arena.products.seconds(rows, 1) / rows)
@@ -145,14 +145,14 @@ async def measure_reuse(arena: Arena, length: int, rounds: int) -> list[tuple[fl
     found: list[tuple[float, float]] = []
     for turn in range(rounds):
         prompts = arena.prompts(1, length)
-        first, second = [await arena.ours.run_salted(prompts, 2, f"reuse-{turn}") for _ in range(2)]
+        first, second = [await arena.peers[OURS].run(prompts, 2, f"reuse-{turn}") for _ in range(2)]
         found.append((first.prefill_s, second.prefill_s))
     return found
 
 
 def _pages(case: Case) -> int:
     """Of one sequence."""
-    return -(-(case.context + case.tokens) // _PAGE_TOKENS)
+    return -(-(case.context + case.tokens) // PAGE_TOKENS)
 
 
 async def compare(folder: Path, *, is_quick: bool, threads: int) -> dict[str, Any]:
@@ -160,14 +160,12 @@ async def compare(folder: Path, *, is_quick: bool, threads: int) -> dict[str, An
     started_s = time.monotonic()
     cases = QUICK if is_quick else FULL
     # Whole pages of the peer with the largest ones, so that nobody waits for room.
-    pool_tokens = max(case.batch * _pages(case) * _PAGE_TOKENS for case in cases)
+    pool_tokens = max(case.batch * _pages(case) * PAGE_TOKENS for case in cases)
     cores = threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
-    engine = TorchEngine(TorchConfig(model_path=folder, kv_pool_tokens=pool_tokens + 512, threads=threads))
-    info = await engine.start()
-    print(f"\n## The embedded engine\n\n{info.description}; load average {os.getloadavg()[0]:.1f}")
-    arena = open_arena(folder, cores, engine, pool_tokens)
-    report: dict[str, Any] = {"engine": info.description, "load_before": os.getloadavg(), "cases": []}
+    arena, description = open_arena(folder, cores, pool_tokens)
+    print(f"\n## The embedded engine\n\n{description}; load average {os.getloadavg()[0]:.1f}")
+    report: dict[str, Any] = {"engine": description, "load_before": os.getloadavg(), "cases": []}
     try:
         for case in cases:
             if time.monotonic() - started_s + case.rounds * case.about_s > BUDGET_S:
@@ -180,7 +178,8 @@ async def compare(folder: Path, *, is_quick: bool, threads: int) -> dict[str, An
         report["reuse"] = {length: await measure_reuse(arena, length, 3) for length in lengths}
         print_reuse(report["reuse"])
     finally:
-        await engine.stop()
+        for peer in arena.peers.values():
+            peer.close()
     return report | {"load_after": os.getloadavg(), "seconds": time.monotonic() - started_s}
 
 

@@ -56,29 +56,25 @@ class Run:
 class Peer(Protocol):
     """A contestant."""
 
-    async def run(self, prompts: Prompts, tokens: int) -> Run:
-        """Answer all prompts at once, each with so many tokens."""
+    async def run(self, prompts: Prompts, tokens: int, salt: str) -> Run:
+        """Answer all prompts at once, each with so many tokens; nothing read under another salt is used."""
         ...
 
 
 class OurEngine:
-    """The engine as the executor uses it. Every run has a cache salt of its own: nothing is read twice."""
+    """The engine as the executor uses it."""
 
     def __init__(self, engine: TorchEngine) -> None:
         self._engine = engine
         self._ids = itertools.count(1)
 
-    async def run(self, prompts: Prompts, tokens: int) -> Run:
-        return await self.run_salted(prompts, tokens, str(next(self._ids)))
-
-    async def run_salted(self, prompts: Prompts, tokens: int, salt: str) -> Run:
-        """With this salt: prompts that ran under it before are found in the cache."""
+    async def run(self, prompts: Prompts, tokens: int, salt: str) -> Run:
         times: dict[EngineId, list[float]] = {}
         started_s, cpu_s = time.perf_counter(), time.process_time()
         for prompt in prompts:
             engine_id = EngineId(next(self._ids))
             times[engine_id] = []
-            spec = GenerationSpec(prompt=prompt, stop=StopRules(max_tokens=tokens), cache_salt=salt)
+            spec = GenerationSpec(prompt=tuple(prompt), stop=StopRules(max_tokens=tokens), cache_salt=salt)
             self._engine.submit(engine_id, spec)
         live = len(times)
         while live:
@@ -96,7 +92,7 @@ class Generate:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    async def run(self, prompts: Prompts, tokens: int) -> Run:
+    async def run(self, prompts: Prompts, tokens: int, salt: str) -> Run:
         times: list[float] = []
 
         def note(ids: Any, _scores: Any, **_: Any) -> Any:
@@ -124,7 +120,7 @@ class Continuous:
         self._model = model
         self._pages, self._page_tokens = pool_tokens // page_tokens, page_tokens
 
-    async def run(self, prompts: Prompts, tokens: int) -> Run:
+    async def run(self, prompts: Prompts, tokens: int, salt: str) -> Run:
         batching: Any = transformers.ContinuousBatchingConfig(
             page_size=self._page_tokens, num_blocks=self._pages, max_batch_tokens=512
         )
@@ -145,35 +141,34 @@ class Continuous:
         return Run(started_s, [list(output.timestamps) for output in found.values()], cpu_s)
 
 
-class LlamaCpp:
-    """llama.cpp with Q4_1 weights, in a process of its own: `torch_llama`.
+class Child:
+    """A contestant in a process of its own, which sleeps while it is not its turn."""
 
-    Its weights are an eighth of ours, so this is no comparison of like with like.
-    """
-
-    def __init__(self, gguf: Path, threads: int, slots: int, context_tokens: int) -> None:
-        argv = [sys.executable, "-m", "tests.bench.torch_llama", str(gguf)]
-        argv += [str(number) for number in (threads, slots, context_tokens)]
-        path = os.pathsep.join([str(LLAMA_FOLDER), str(_ROOT)])
+    def __init__(self, argv: Sequence[str], path: Sequence[Path] = ()) -> None:
+        """argv: of python. path: folders in front of the project's."""
         self._child = subprocess.Popen(
-            argv,
+            [sys.executable, *argv],
             cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(str(folder) for folder in (*path, _ROOT))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
 
-    async def run(self, prompts: Prompts, tokens: int) -> Run:
-        assert self._child.stdin is not None
+    def answer(self) -> Any:
+        """The next line of JSON it says."""
         assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens}) + "\n")
-        self._child.stdin.flush()
         line = self._child.stdout.readline()
         if not line:
-            raise RuntimeError(f"llama.cpp ended with status {self._child.wait()}")
-        return Run(**json.loads(line))
+            raise RuntimeError(f"{self._child.args!r} ended with status {self._child.wait()}")
+        return json.loads(line)
+
+    async def run(self, prompts: Prompts, tokens: int, salt: str) -> Run:
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "salt": salt}) + "\n")
+        self._child.stdin.flush()
+        return Run(**self.answer())
 
     def close(self) -> None:
         """End the process."""
@@ -184,3 +179,9 @@ class LlamaCpp:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+
+
+def llama_child(gguf: Path, threads: int, slots: int, context_tokens: int) -> Child:
+    """llama.cpp with Q4_1 weights: an eighth of ours, so this is no comparison of like with like."""
+    argv = ["-m", "tests.bench.torch_llama", str(gguf), *map(str, (threads, slots, context_tokens))]
+    return Child(argv, [LLAMA_FOLDER])
