@@ -95,7 +95,7 @@ def test_the_template_and_the_default_for_thinking_reach_the_prompt(tagging_stac
 
 
 def test_structural_tags_leave_free_text_free(tagging_stack: Stack) -> None:
-    """With tags on and an automatic choice, an answer without a call is text."""
+    """An automatic choice with tags is a constraint, and not one that forbids to answer in words."""
     status, body = tagging_stack.chat(
         "Say hello.", tools=[TOOL], tool_choice="auto", temperature=0, max_tokens=12
     )
@@ -104,9 +104,10 @@ def test_structural_tags_leave_free_text_free(tagging_stack: Stack) -> None:
 
 
 def test_structural_tags_bind_a_required_call(tagging_stack: Stack) -> None:
-    """The call has the tags of the parser and the schema of the tool."""
+    """The call obeys the tool's schema, and words may follow it: no schema for a whole answer allows that."""
     status, body = tagging_stack.chat(
         "How is the weather in Oslo?", tools=[TOOL], tool_choice="required", temperature=0, max_tokens=80
     )
     assert status == 200, body
     check_call(body)
+    assert body["choices"][0]["message"]["content"].strip()
