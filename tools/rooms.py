@@ -15,6 +15,7 @@ CONCURRENCY = frozenset({"asyncio", "threading", "concurrent", "multiprocessing"
 SURROUNDINGS = frozenset(
     {"argparse", "subprocess", "socket", "signal", "os.environ", "os.getenv", "os.putenv"}
 )
+GRAMMARS = "actors/engines/torch/grammars"
 TORCH_STACK = frozenset({"llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"})
 
 
@@ -39,6 +40,14 @@ ROOMS = (
     ),
     Room("actors/engines", frozenset({"anyio", "protocols", "actors", "llguidance"}), SURROUNDINGS),
     Room("actors/engines/torch", frozenset({"anyio", "protocols", "actors"}) | TORCH_STACK, SURROUNDINGS),
+    # A caller's constraint is compiled in a process of its own first, which may die of it. This one starts
+    # it, with an environment of its own; that one lets no signal but SIGKILL end it.
+    Room(
+        f"{GRAMMARS}/trial_child.py",
+        frozenset({"protocols", "actors"}),
+        SURROUNDINGS - {"subprocess", "os.environ"},
+    ),
+    Room(f"{GRAMMARS}/trial.py", frozenset({"protocols", "actors"}), SURROUNDINGS - {"signal"}),
     Room(
         "actors/engines/trtllm",
         frozenset({"anyio", "protocols", "actors", "llguidance", "tensorrt_llm", "torch", "transformers"}),

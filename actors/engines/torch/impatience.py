@@ -19,7 +19,10 @@ class TookTooLong(Exception):
 
 
 class TooManyStuck(Exception):
-    """So many threads are still with work that nobody waits for that no other is started."""
+    """So many threads are still with work that nobody waits for that no other is started.
+
+    Also where the system starts none.
+    """
 
 
 class ForeignFailure(Exception):
@@ -40,14 +43,9 @@ class ImpatientThreads:
 
         Cancelling the call loses the result only.
         """
-        with self._lock:
-            if self._at_work >= self._most:
-                raise TooManyStuck
-            self._at_work += 1
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
-        arguments = (work, outcome, loop)
-        threading.Thread(target=self._work, args=arguments, name=self._name, daemon=True).start()
+        self._start(threading.Thread(target=self._work, args=(work, outcome, loop), daemon=True))
         try:
             await asyncio.wait({outcome}, timeout=limit_s)
             if not outcome.done():
@@ -55,6 +53,19 @@ class ImpatientThreads:
             return outcome.result()
         finally:
             outcome.cancel()
+
+    def _start(self, thread: threading.Thread) -> None:
+        thread.name = self._name
+        with self._lock:
+            if self._at_work >= self._most:
+                raise TooManyStuck
+            self._at_work += 1
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            with self._lock:
+                self._at_work -= 1
+            raise TooManyStuck from exc
 
     def _work(
         self, work: Callable[[], T], outcome: asyncio.Future[T], loop: asyncio.AbstractEventLoop

@@ -16,12 +16,12 @@ Key = tuple[GuidedKind, bool, str]
 
 
 class GrammarCache:
-    """The most recently used ones, bounded in number and in the bytes of their sources. Any thread."""
+    """The most recently used ones, bounded in number and in bytes. Any thread."""
 
-    def __init__(self, entries: int = MOST_CACHED, source_bytes: int = MOST_CACHED_BYTES) -> None:
+    def __init__(self, entries: int = MOST_CACHED, most_bytes: int = MOST_CACHED_BYTES) -> None:
         self._most_entries = entries
-        self._most_bytes = source_bytes
-        self._kept: OrderedDict[Key, CompiledGrammar] = OrderedDict()
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[Key, tuple[CompiledGrammar, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -29,28 +29,25 @@ class GrammarCache:
         """The grammar of an equal constraint. Raises InvalidRequest for one that no grammar is made of."""
         key = _key(guided)
         with self._lock:
-            grammar = self._kept.get(key)
-            if grammar is not None:
-                self._kept.move_to_end(key)
-            return grammar
-
-    def keep(self, guided: Guided, grammar: CompiledGrammar) -> None:
-        """Keep one; the least recently used ones make room."""
-        key = _key(guided)
-        with self._lock:
-            if key not in self._kept:
-                self._bytes += _size(key)
-            self._kept[key] = grammar
+            kept = self._kept.get(key)
+            if kept is None:
+                return None
             self._kept.move_to_end(key)
+            return kept[0]
+
+    def keep(self, guided: Guided, grammar: CompiledGrammar, size: int) -> None:
+        """Keep one that takes ``size`` bytes, and its source; the least recently used ones make room."""
+        key = _key(guided)
+        size += len(key[2])
+        with self._lock:
+            _, before = self._kept.pop(key, (None, 0))
+            self._kept[key] = grammar, size
+            self._bytes += size - before
             while len(self._kept) > self._most_entries or self._bytes > self._most_bytes:
-                oldest, _ = self._kept.popitem(last=False)
-                self._bytes -= _size(oldest)
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._bytes -= freed
 
 
 def _key(guided: Guided) -> Key:
     """A text is not the object it describes: one may be wrong where the other is right."""
     return guided.kind, isinstance(guided.constraint, str), text_of(guided)
-
-
-def _size(key: Key) -> int:
-    return len(key[2].encode())

@@ -1,24 +1,13 @@
-"""From a constraint, as a caller wrote it, to a grammar that sequences can follow."""
+"""Compiled grammars: what a constraint became, ready to be followed by any number of sequences."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-import llguidance
-import numpy
-
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.limits import FIRST_MASK_S, TRIED_TOKENS, field_of, parser_limits, text_of
-from actors.engines.torch.grammars.matcher import GrammarState, compute_mask
-from actors.engines.torch.grammars.schemas import read_schema, schema_source
-from actors.engines.torch.grammars.structural_tags import structural_tag_source
-from actors.engines.torch.grammars.texts import choice_source, grammar_source, regex_source
+from actors.engines.torch.grammars.building import build_matcher
+from actors.engines.torch.grammars.matcher import GrammarState
 from actors.engines.torch.grammars.vocabulary import Vocabulary
-from protocols.errors import InvalidRequest
-from protocols.spec import Guided, GuidedKind
-
-_TOO_COSTLY = "a constraint that costs less to follow"
+from protocols.spec import Guided
 
 
 class CompiledGrammar:
@@ -35,62 +24,9 @@ class CompiledGrammar:
 
 
 def compile_grammar(guided: Guided, vocabulary: Vocabulary, vocab_size: int) -> CompiledGrammar:
-    """Compile, and try the first tokens. Any thread but the event loop's; there is no limit to its time.
+    """Any thread but the event loop's; there is no limit to its time, nor to its memory and stack.
 
-    Raises InvalidRequest for a constraint that makes no sense, that cannot be obeyed, or that costs too much.
+    So a caller's constraint comes here only after `Trials.check` has let it through. Raises InvalidRequest
+    as `build_matcher` does.
     """
-    text, field = text_of(guided), field_of(guided.kind)
-    matcher = llguidance.LLMatcher(
-        vocabulary.library, _source(guided, field, vocabulary), log_level=0, limits=parser_limits()
-    )
-    if matcher.is_error():
-        raise InvalidRequest(field, text, f"what llguidance can follow ({brief(matcher.get_error())})")
-    _try_out(matcher, vocabulary, field, text)
-    return CompiledGrammar(matcher, vocabulary, vocab_size)
-
-
-def _source(guided: Guided, field: str, vocabulary: Vocabulary) -> str:
-    """A grammar of llguidance, as text."""
-    constraint = guided.constraint
-    match guided.kind:
-        case GuidedKind.JSON:
-            return schema_source(read_schema(constraint, field), field)
-        case GuidedKind.CHOICE:
-            return choice_source(constraint, field)
-        case GuidedKind.STRUCTURAL_TAG:
-            return structural_tag_source(constraint, field, vocabulary)
-        case GuidedKind.REGEX | GuidedKind.GRAMMAR:
-            if not isinstance(constraint, str):
-                raise InvalidRequest(field, constraint, "a text")
-            return (
-                regex_source(constraint)
-                if guided.kind is GuidedKind.REGEX
-                else grammar_source(constraint, field)
-            )
-
-
-def _try_out(matcher: Any, vocabulary: Vocabulary, field: str, text: str) -> None:
-    """The first mask, on the template, so that its copies have it; then some tokens, on a copy.
-
-    What a matcher cannot do it says only when it has to.
-    """
-    started_s = time.thread_time()
-    mask = numpy.zeros(-(-vocabulary.width // 32), dtype=numpy.int32)
-    compute_mask(matcher, mask)
-    if matcher.is_error():
-        raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(matcher.get_error())})")
-    if time.thread_time() - started_s > FIRST_MASK_S:
-        raise InvalidRequest(
-            field, text, f"{_TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)"
-        )
-    copy = matcher.deep_copy()
-    for _ in range(TRIED_TOKENS):
-        bits = numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")
-        bits[list(vocabulary.ends)] = 0
-        if not bits.any() or copy.is_stopped():
-            return
-        copy.consume_token(int(bits.argmax()))
-        if not copy.is_error() and not copy.is_stopped():
-            compute_mask(copy, mask)
-        if copy.is_error():
-            raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(copy.get_error())})")
+    return CompiledGrammar(build_matcher(guided, vocabulary), vocabulary, vocab_size)

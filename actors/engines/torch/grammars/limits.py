@@ -1,7 +1,7 @@
 """What a constraint may cost. Every number is here, with where it comes from.
 
-They bound three things: the work before a request is admitted (`PREPARE_S`), what it may cost while
-it runs (`Budget`), and the memory of both (sizes, states, cache).
+They bound three things: the work before a request is admitted (sizes, `PREPARE_S`, the trial), what it
+may cost while it runs (`Budget`), and the memory of both (sizes, states, cache).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import llguidance
 
-from actors.engines.torch.grammars.plain import as_list, as_object, write_json
+from actors.engines.torch.grammars.plain import as_list, as_object, is_longer, write_json
 from actors.engines.torch.steering_failed import SteeringFailed
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
@@ -23,19 +23,38 @@ MOST_SOURCE_BYTES = 64 * 1024
 # Levels of JSON in one another, where a schema spends two on every object.
 MOST_DEPTH = 64
 MOST_CHOICES = 1_000
-# Rules of a GBNF grammar: converting it takes time that grows with their square, 0.07 s at this many.
-MOST_GBNF_RULES = 500
+# Numbers in a schema: how large a bound may be, how large a number whose multiples are asked for, and
+# their digits, before and behind the point. The library's work grows with them.
+MOST_NUMBER = 1e18
+MOST_MULTIPLE = 20_000
+MOST_DIGITS = 20
+# References in a schema of which each leads to the next.
+MOST_CHAINED = 64
+# Rules of a grammar: converting GBNF takes time that grows with their square, 0.07 s at this many.
+MOST_RULES = 500
 
-# Seconds for preparing one request, all of it, and of computing for the first mask.
+# Seconds for each part of preparing one request: to try its processors, to try its constraint in another
+# process, to compile it in this one. And of computing for the first mask.
 PREPARE_S = 5.0
 FIRST_MASK_S = 1.0
+# Seconds that a guided request waits while the tokenizer is read, or while the process for trials starts.
+# Both take one or two; what waits behind it waits as long.
+READY_S = 8.0
+# What a constraint may take in that process: CPU seconds, address space, and a stack that is smaller
+# than half of the stacks in this one.
+TRIAL_CPU_S = 1.0
+TRIAL_MEMORY_BYTES = 256 * 1024 * 1024
+TRIAL_STACK_BYTES = 2 * 1024 * 1024
+# Bytes of one compiled grammar.
+MOST_GRAMMAR_BYTES = 16 * 1024 * 1024
 # Tokens that are tried before a request is admitted: some grammars break only at the first.
 TRIED_TOKENS = 3
 # Threads that may be stuck in a preparation that nobody waits for any more.
 MOST_STUCK = 4
 
+# Compiled grammars that are kept, and their bytes together.
 MOST_CACHED = 128
-MOST_CACHED_BYTES = 4 * 1024 * 1024
+MOST_CACHED_BYTES = 64 * 1024 * 1024
 
 TOO_COSTLY = "the grammar became too costly to follow"
 
@@ -107,14 +126,21 @@ def text_of(guided: Guided) -> str:
     Raises InvalidRequest for what is too long, and for what JSON cannot say.
     """
     field, constraint = field_of(guided.kind), guided.constraint
+    # Looked at before anything is done with all of it: a request may bring tens of MB, to the event loop.
+    if is_longer(constraint, MOST_SOURCE_BYTES):
+        raise _too_long(field)
     try:
         text = constraint if isinstance(constraint, str) else write_json(constraint)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidRequest(field, constraint, f"what JSON can say ({type(exc).__name__})") from exc
     if size > MOST_SOURCE_BYTES:
-        raise InvalidRequest(field, _Bytes(size), f"at most {MOST_SOURCE_BYTES} bytes of text")
+        raise _too_long(field)
     return text
+
+
+def _too_long(field: str) -> InvalidRequest:
+    return InvalidRequest(field, _LongText(), f"at most {MOST_SOURCE_BYTES} bytes of text")
 
 
 def check_depth(value: object, field: str) -> None:
@@ -133,8 +159,8 @@ def _inside(value: object) -> list[object]:
     return [inner for inner in inside if isinstance(inner, dict | list)]
 
 
-class _Bytes(int):
-    """A size that reads as one in an error text."""
+class _LongText:
+    """Stands for a text that is not shown."""
 
     def __repr__(self) -> str:
-        return f"a constraint of {int(self)} bytes"
+        return "a longer constraint"

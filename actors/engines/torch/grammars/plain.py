@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NoReturn, cast
 
 
@@ -33,6 +35,37 @@ def as_texts(value: object) -> list[str] | None:
     if items is None or not all(isinstance(item, str) and item for item in items):
         return None
     return items
+
+
+def is_longer(value: object, most: int) -> bool:
+    """Whether the JSON of a value surely has more characters than that; looks at no more than it must.
+
+    Counts what is there in any spelling. The rest, such as escapes, is at most a few times as much.
+    """
+    length, level = 0, [iter([value])]
+    while level and length <= most:
+        for item in level[-1]:
+            length += _least_length(item)
+            if length > most:
+                break
+            if isinstance(item, dict | list | tuple):
+                level.append(_members(cast("Any", item)))
+                break
+        else:
+            level.pop()
+    return length > most
+
+
+def _least_length(value: object) -> int:
+    if isinstance(value, str):
+        return len(value)
+    # Ten bits make three digits, and a little.
+    return value.bit_length() * 3 // 10 if isinstance(value, int) and value.bit_length() > 64 else 1
+
+
+def _members(value: Any) -> Iterator[object]:
+    members = as_object(value)
+    return iter(value) if members is None else chain.from_iterable(members.items())
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -6,13 +6,15 @@ A keyword that changes nothing would be a silent lie, so they are checked here.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import llguidance
 
 from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.limits import check_depth
+from actors.engines.torch.grammars.limits import MOST_DIGITS, MOST_MULTIPLE, MOST_NUMBER, check_depth
 from actors.engines.torch.grammars.plain import as_list, as_object, read_json, write_json
+from actors.engines.torch.grammars.references import ROOT, Place, below, check_references
 from protocols.errors import InvalidRequest
 
 # Obeyed. `test_every_keyword_is_obeyed` has an example for each.
@@ -24,7 +26,8 @@ _ASSERTIONS = frozenset(
     }
 )  # fmt: skip
 # Obeyed, and with schemas inside: under names, in a list, or one (or a list, or a boolean).
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+_NAMED = frozenset({"properties", "patternProperties"}) | _DEFINITIONS
 _LISTED = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 _SINGLE = frozenset({"items", "additionalItems", "additionalProperties"})
 # They say nothing about which values are valid. "x-..." is for everybody's own use and means nothing here.
@@ -35,6 +38,7 @@ _ANNOTATIONS = frozenset(
     }
 )  # fmt: skip
 _KNOWN = _ASSERTIONS | _NAMED | _LISTED | _SINGLE | _ANNOTATIONS
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _OWN = "x-"
 # llguidance reads its options there; they are the operator's.
 _OPTIONS = "x-guidance"
@@ -58,9 +62,14 @@ def read_schema(constraint: object, field: str) -> Any:
 
 
 def check_schema(schema: Any, field: str) -> None:
-    """Raises InvalidRequest for a keyword that would not be obeyed, with the path to it."""
+    """Raises InvalidRequest for a keyword that would not be obeyed, with the path to it.
+
+    And for numbers and references that llguidance could not cope with.
+    """
     check_depth(schema, field)
-    _check(schema, field)
+    places: dict[str, Place] = {}
+    _check(schema, field, ROOT, places)
+    check_references(places, field)
 
 
 def schema_source(schema: Any, field: str) -> str:
@@ -76,20 +85,39 @@ def schema_source(schema: Any, field: str) -> str:
     return source
 
 
-def _check(schema: Any, field: str) -> None:
-    for keyword, value in (as_object(schema) or {}).items():
+def _check(schema: Any, field: str, pointer: str, places: dict[str, Place]) -> None:
+    """Note the schema, and all in it, under their JSON pointers."""
+    members = as_object(schema) or {}
+    parts: list[str] = []
+    for keyword, value in members.items():
         where = f"{field}.{keyword}"
         if keyword == _OPTIONS or (keyword not in _KNOWN and not keyword.startswith(_OWN)):
             raise InvalidRequest(field, keyword, "only keywords of JSON Schema that are obeyed here")
-        for place, inner in _schemas_in(keyword, value):
-            _check(inner, where + place)
+        if keyword in _NUMBERS:
+            _check_number(keyword, value, where)
+        for inside, rest, inner in _schemas_in(keyword, value):
+            at = below(pointer, keyword, *inside)
+            _check(inner, where + rest, at, places)
+            if keyword not in _DEFINITIONS:
+                parts.append(at)
+    places[pointer] = Place(members.get("$ref"), tuple(parts))
 
 
-def _schemas_in(keyword: str, value: Any) -> list[tuple[str, Any]]:
-    """Schemas below a keyword, each with the rest of its path."""
+def _check_number(keyword: str, value: Any, field: str) -> None:
+    """llguidance makes an expression of it that grows with the number; what is no number it refuses."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    most = MOST_MULTIPLE if keyword == "multipleOf" else MOST_NUMBER
+    _, digits, exponent = Decimal(str(value)).as_tuple()
+    if not isinstance(exponent, int) or len(digits) - min(exponent, 0) > MOST_DIGITS or abs(value) > most:
+        raise InvalidRequest(field, value, f"at most {most:g}, with at most {MOST_DIGITS} digits")
+
+
+def _schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str, ...], str, Any]]:
+    """Schemas below a keyword, each with the rest of its pointer, and of its path as it is shown."""
     if keyword in _NAMED:
-        return [(f".{name}", inner) for name, inner in (as_object(value) or {}).items()]
+        return [((name,), f".{name}", inner) for name, inner in (as_object(value) or {}).items()]
     items = as_list(value)
     if keyword in _LISTED | _SINGLE and items is not None:
-        return [(f"[{index}]", inner) for index, inner in enumerate(items)]
-    return [("", value)] if keyword in _SINGLE else []
+        return [((str(index),), f"[{index}]", inner) for index, inner in enumerate(items)]
+    return [((), "", value)] if keyword in _SINGLE else []

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import llguidance.hf
-from transformers import AutoTokenizer
+import llguidance
 
 from actors.engines.torch.grammars.plain import as_list, as_object, read_json
-
-# Their types are only partly known.
-_AutoTokenizer: Any = AutoTokenizer
-_from_tokenizer: Any = llguidance.hf.from_tokenizer
 
 _SETTINGS = ("generation_config.json", "config.json")
 
@@ -27,9 +23,9 @@ class NoTokenizer(Exception):
 class Vocabulary:
     """Of one model.
 
-    library: llguidance's tokenizer, ``width`` tokens wide. tokens: how many of them exist.
-    special: ids of the tokens that are no text, by name. names: finds them in a text.
-    ends: ids that end an answer.
+    library: llguidance's tokenizer, ``width`` tokens wide; written: what it was made of, as JSON text.
+    tokens: how many of them exist. special: ids of the tokens that are no text, by name. names: finds
+    them in a text. ends: ids that end an answer.
     """
 
     library: Any
@@ -38,6 +34,17 @@ class Vocabulary:
     special: dict[str, int]
     names: re.Pattern[str] | None
     ends: tuple[int, ...]
+    written: str = field(repr=False)
+
+    def as_plain(self) -> dict[str, Any]:
+        """What JSON can say of it; `vocabulary_of` makes an equal one of that, in any process."""
+        return {
+            "written": self.written,
+            "width": self.width,
+            "tokens": self.tokens,
+            "special": self.special,
+            "ends": list(self.ends),
+        }
 
     def find(self, token: object) -> int | None:
         """The id of a token, given as its name, its text, or its id. None for what is not one token."""
@@ -61,13 +68,47 @@ class Vocabulary:
         return [self.special.get(piece, piece) for piece in pieces if piece]
 
 
+def vocabulary_of(plain: dict[str, Any]) -> Vocabulary:
+    """From `Vocabulary.as_plain`. Needs neither torch nor transformers."""
+    ends, special = tuple(plain["ends"]), plain["special"]
+    library = llguidance.LLTokenizer(plain["written"], n_vocab=plain["width"], eos_token=list(ends))
+    return Vocabulary(
+        library, plain["width"], plain["tokens"], special, _finder(special), ends, plain["written"]
+    )
+
+
 def read_vocabulary(folder: Path, vocab_size: int, *, trust_remote_code: bool = False) -> Vocabulary:
     """Read the tokenizer of a model whose logits are ``vocab_size`` wide; takes a second.
 
     Raises NoTokenizer. A tokenizer may be smaller than the logits (padding) or larger.
     """
+    tokenizer = _read(folder, trust_remote_code=trust_remote_code)
+    tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
+    width = max(tokens, vocab_size)
+    ends = _ends(folder, tokenizer, min(tokens, vocab_size))
+    if not ends:
+        raise NoTokenizer("the model folder names no token that ends an answer")
     try:
-        tokenizer: Any = _AutoTokenizer.from_pretrained(
+        written = _write(tokenizer)
+        library = llguidance.LLTokenizer(written, n_vocab=width, eos_token=list(ends))
+    except Exception as exc:
+        raise NoTokenizer(
+            f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
+        ) from exc
+    added: dict[int, Any] = tokenizer.added_tokens_decoder
+    # llguidance's opinion counts: "<tool_call>" is special to it although the tokenizer calls it text.
+    special = {str(one.content): number for number, one in added.items() if library.is_special_token(number)}
+    return Vocabulary(library, width, tokens, special, _finder(special), ends, written)
+
+
+def _read(folder: Path, *, trust_remote_code: bool) -> Any:
+    """A fast tokenizer of transformers. Raises NoTokenizer."""
+    # Here, because grammars are also compiled where there is no need of it, and it takes a second.
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    reader: Any = AutoTokenizer
+    try:
+        tokenizer: Any = reader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
         )
     except Exception as exc:
@@ -76,23 +117,21 @@ def read_vocabulary(folder: Path, vocab_size: int, *, trust_remote_code: bool = 
         ) from exc
     if not getattr(tokenizer, "is_fast", False):
         raise NoTokenizer("the model folder has no fast tokenizer (tokenizer.json)")
-    tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
-    width = max(tokens, vocab_size)
-    ends = _ends(folder, tokenizer, min(tokens, vocab_size))
-    if not ends:
-        raise NoTokenizer("the model folder names no token that ends an answer")
-    try:
-        library = _from_tokenizer(tokenizer, n_vocab=width, eos_token=list(ends))
-    except Exception as exc:
-        raise NoTokenizer(
-            f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
-        ) from exc
-    added: dict[int, Any] = tokenizer.added_tokens_decoder
-    # llguidance's opinion counts: "<tool_call>" is special to it although the tokenizer calls it text.
-    special = {str(one.content): number for number, one in added.items() if library.is_special_token(number)}
+    return tokenizer
+
+
+def _write(tokenizer: Any) -> str:
+    """With the tokens that the folder's other files add; padding and truncation are nothing to a grammar."""
+    backend: Any = copy.copy(tokenizer.backend_tokenizer)
+    backend.no_padding()
+    backend.no_truncation()
+    return str(backend.to_str())
+
+
+def _finder(special: dict[str, int]) -> re.Pattern[str] | None:
     # The longest first: one may begin with another.
     names = "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
-    return Vocabulary(library, width, tokens, special, re.compile(f"({names})") if names else None, ends)
+    return re.compile(f"({names})") if names else None
 
 
 def _ends(folder: Path, tokenizer: Any, tokens: int) -> tuple[int, ...]:

@@ -86,6 +86,21 @@ async def test_the_stuck_are_bounded(released: threading.Event) -> None:
             await asyncio.sleep(0)
 
 
+async def test_a_thread_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as an overload while it lasts, and takes no place of those that start later."""
+    pool = threads()
+
+    def refuse(_: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            with pytest.raises(TooManyStuck):
+                await pool.run(lambda: None, PATIENT_S)
+    assert await pool.run(lambda: "started", PATIENT_S) == "started"
+
+
 async def test_a_cancelled_wait_loses_the_result_only(released: threading.Event) -> None:
     """Cancelling ends the wait at once; the work ends by itself, and its failure disturbs nobody."""
     pool, has_begun = threads(), threading.Event()

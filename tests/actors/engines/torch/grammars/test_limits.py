@@ -13,12 +13,21 @@ from hypothesis import strategies as st
 from actors.engines.torch.grammars.cache import GrammarCache
 from actors.engines.torch.grammars.complaints import brief
 from actors.engines.torch.grammars.limits import MOST_SOURCE_BYTES, check_depth, text_of
+from actors.engines.torch.grammars.plain import is_longer
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from actors.engines.torch.grammars.compiler import CompiledGrammar
     from tests.actors.engines.torch.grammars.world import Guide
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
 
 
 def nested(levels: int, inner: Any = None) -> Any:
@@ -31,7 +40,7 @@ def nested(levels: int, inner: Any = None) -> Any:
 @pytest.mark.parametrize("over", [0, 1])
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_a_source_has_at_most_64_kib(over: int, letter: str) -> None:
-    """The bound is in bytes, exact, and the refusal says field, size and what is allowed."""
+    """The bound is in bytes, exact, and the refusal says field and what is allowed."""
     size = len(letter.encode())
     text = letter * (MOST_SOURCE_BYTES // size) + "x" * over
     guided = Guided(kind=GuidedKind.REGEX, constraint=text)
@@ -41,7 +50,7 @@ def test_a_source_has_at_most_64_kib(over: int, letter: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         text_of(guided)
     assert str(refused.value) == (
-        "sampling_options.guided_decoding.regex: a constraint of 65537 bytes is not accepted: "
+        "sampling_options.guided_decoding.regex: a longer constraint is not accepted: "
         "at most 65536 bytes of text"
     )
 
@@ -80,6 +89,37 @@ def test_nesting_is_bounded(guide: Guide) -> None:
         guide.compile("structural_tag", {"type": "structural_tag", "format": nested(70)})
 
 
+class Endless(list[Any]):
+    """A list that fails the test when it is looked through to its end."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(MOST_SOURCE_BYTES + 10):
+            yield 1
+        raise AssertionError("looked at more than is needed")
+
+
+@pytest.mark.parametrize("wrap", [lambda many: many, lambda many: {"a": [many]}, lambda many: [[1], many]])
+def test_a_long_constraint_is_not_looked_through(wrap: Callable[[Any], Any]) -> None:
+    """A request may bring tens of megabytes: only what is needed to refuse it is looked at."""
+    with pytest.raises(InvalidRequest, match="a longer constraint"):
+        text_of(Guided(kind=GuidedKind.JSON, constraint=wrap(Endless())))
+
+
+@given(JSON)
+def test_no_length_is_overstated(value: Any) -> None:
+    """What is refused for its length before it was written is as long as that, written."""
+    written = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    assert not is_longer(value, written)
+
+
+@given(st.text() | st.integers() | st.lists(st.integers(0, 9)), st.integers(0, 200))
+def test_texts_and_long_numbers_are_measured(value: Any, most: int) -> None:
+    """A text counts with all of its characters, and a list with at least one for each item."""
+    if isinstance(value, str | list):
+        assert is_longer(value, most) == (len(value) + isinstance(value, list) > most)
+    assert is_longer(10**400, 300)
+
+
 @given(st.recursive(st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_depth_is_counted_right(value: Any) -> None:
     """Wrapped so that it just fits, a value passes; one level more, and it does not."""
@@ -105,21 +145,23 @@ def test_the_least_recently_used_goes(guide: Guide) -> None:
     cache = GrammarCache(entries=2)
     constraints = [Guided(kind=GuidedKind.REGEX, constraint=letter) for letter in "abc"]
     grammars = [guide.compile("regex", letter) for letter in "abc"]
-    cache.keep(constraints[0], grammars[0])
-    cache.keep(constraints[1], grammars[1])
+    cache.keep(constraints[0], grammars[0], 1)
+    cache.keep(constraints[1], grammars[1], 1)
     assert cache.find(constraints[0]) is grammars[0]
-    cache.keep(constraints[2], grammars[2])
+    cache.keep(constraints[2], grammars[2], 1)
     assert [cache.find(one) for one in constraints] == [grammars[0], None, grammars[2]]
 
 
 def test_the_cache_is_bounded_in_bytes(guide: Guide) -> None:
-    """Sources count with their bytes; one that is kept twice counts once."""
-    cache = GrammarCache(source_bytes=10)
+    """Those of the grammars and their sources; one that is kept twice counts once, as what it was last."""
+    cache = GrammarCache(most_bytes=100)
     grammar = guide.compile("regex", "a")
     constraints = [Guided(kind=GuidedKind.REGEX, constraint=letter * 4) for letter in "abc"]
-    for one in (constraints[0], constraints[0], constraints[1], constraints[2]):
-        cache.keep(one, grammar)
+    for size, one in ((90, 0), (30, 0), (46, 1), (46, 2)):
+        cache.keep(constraints[one], grammar, size)
     assert [cache.find(one) is grammar for one in constraints] == [False, True, True]
+    cache.keep(constraints[0], grammar, 97)
+    assert [cache.find(one) for one in constraints] == [None, None, None]
 
 
 def test_constraints_that_differ_are_kept_apart(guide: Guide) -> None:
@@ -128,7 +170,7 @@ def test_constraints_that_differ_are_kept_apart(guide: Guide) -> None:
     properties = {"a": {"type": "null"}, "b": {"type": "null"}}
     turned = {"b": {"type": "null"}, "a": {"type": "null"}}
     kept = Guided(kind=GuidedKind.JSON, constraint={"properties": properties})
-    cache.keep(kept, guide.compile("json", kept.constraint))
+    cache.keep(kept, guide.compile("json", kept.constraint), 1)
     assert cache.find(Guided(kind=GuidedKind.JSON, constraint={"properties": dict(properties)})) is not None
     assert cache.find(Guided(kind=GuidedKind.JSON, constraint={"properties": turned})) is None
     assert cache.find(Guided(kind=GuidedKind.JSON, constraint=json.dumps(kept.constraint))) is None
@@ -147,7 +189,7 @@ def test_the_cache_is_used_from_many_threads(guide: Guide) -> None:
                 guided = Guided(kind=GuidedKind.REGEX, constraint=f"{(number * seed) % 20}")
                 found: CompiledGrammar | None = cache.find(guided)
                 assert found in (None, grammar)
-                cache.keep(guided, grammar)
+                cache.keep(guided, grammar, 1)
         except BaseException as exc:
             failures.append(exc)
 
