@@ -7,6 +7,7 @@ whoever compiles it: that would be the end of the worker. So a process that may 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 
@@ -39,11 +40,13 @@ class Trials:
         self._child: TrialChild | None = None
         # Why there is none, where it could not be started; since when one is being started.
         self._reason = ""
-        self._since_s = time.monotonic()
+        self._since_s = math.inf
         self._is_closed = False
 
     def keep(self, vocabulary: Vocabulary) -> None:
         """A thread of its own: start the process, and again whenever it has ended, until `close`."""
+        with self._changed:
+            self._since_s = time.monotonic()
         while not self._is_closed:
             try:
                 child = TrialChild(vocabulary)

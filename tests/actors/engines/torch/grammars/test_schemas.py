@@ -219,3 +219,86 @@ def test_properties_come_in_the_order_of_the_schema(guide: Guide) -> None:
 def test_a_text_says_the_same_as_the_object(guide: Guide) -> None:
     """A schema as JSON text is read as the schema."""
     assert guide.accepts(guide.compile("json", '{"enum": ["é"]}'), '"é"')
+
+
+# Places that a reference could lead to, where nothing was checked.
+UNCHECKED: dict[str, Any] = {
+    "a default": {"$ref": "#/default", "default": {"type": "string", "nullable": True}},
+    "one's own keyword": {"items": {"$ref": "#/x-a"}, "x-a": {"if": {}}},
+    "an example": {"$ref": "#/examples/0", "examples": [{"type": "null"}]},
+    "a constant": {"properties": {"a": {"const": {"not": {}}}, "b": {"$ref": "#/properties/a/const"}}},
+    "in other letters": {"$ref": "#/%64efault", "default": {"type": "null"}},
+    "by its name": {"$id": "http://a/b", "$ref": "http://a/b#/default", "default": {"type": "null"}},
+    "a part of a schema": {"$ref": "#/$defs", "$defs": {"type": {"type": "null"}}},
+    "no text": {"$ref": 1},
+    "in a definition that nobody needs": {"$defs": {"a": {"$ref": "#/title"}}, "title": {}},
+}
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_references_lead_to_schemas_that_were_checked(guide: Guide, name: str) -> None:
+    """What is said elsewhere could be anything; a reference to it is refused."""
+    with pytest.raises(InvalidRequest, match="to a schema in the same document") as refused:
+        guide.compile("json", UNCHECKED[name])
+    assert refused.value.field == FIELD
+
+
+REFERENCES: dict[str, tuple[Any, str, str]] = {
+    "to the whole": (
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": False},
+        '{"a":{"a":{}}}',
+        '{"a":1}',
+    ),
+    "to a property": (
+        {"properties": {"a": {"type": "null"}, "b": {"$ref": "#/properties/a"}}, "required": ["b"]},
+        '{"a":null,"b":null}',
+        '{"b":1}',
+    ),
+    "with signs in its name": ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "null"}}}, "null", "1"),
+    "in other letters": ({"$ref": "#/$defs/%C3%A9", "$defs": {"é": {"type": "null"}}}, "null", "1"),
+    "to one of a list": ({"anyOf": [{"const": 1}, {"items": {"$ref": "#/anyOf/0"}}]}, "[1]", "[2]"),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_references_are_followed(guide: Guide, name: str) -> None:
+    """To any schema of the document, however it is spelled."""
+    schema, right, wrong = REFERENCES[name]
+    grammar = guide.compile("json", schema)
+    assert guide.accepts(grammar, right)
+    assert not guide.accepts(grammar, wrong)
+
+
+def chain(links: int) -> Any:
+    """So many references, each in what the one before leads to."""
+    names = [f"#/$defs/{at}" for at in range(links)]
+    inner: dict[str, Any] = {f"{at}": {"items": {"$ref": name}} for at, name in enumerate(names[1:])}
+    return {"$ref": names[0], "$defs": {**inner, f"{links - 1}": {"type": "null"}}}
+
+
+def test_chains_of_references_are_bounded(guide: Guide) -> None:
+    """64 in one another are followed, 65 refused; many beside one another are no chain."""
+    assert guide.accepts(guide.compile("json", chain(64)), "[[]]")
+    with pytest.raises(InvalidRequest, match="at most 64 references that lead to one another"):
+        guide.compile("json", chain(65))
+    many = {f"{at}": {"const": at} for at in range(200)}
+    beside = {"anyOf": [{"$ref": f"#/$defs/{at}"} for at in many], "$defs": many}
+    assert guide.accepts(guide.compile("json", beside), "199")
+
+
+NUMBERS: dict[str, tuple[Any, str]] = {
+    "a large divisor": ({"type": "integer", "multipleOf": 99_999_999}, ".multipleOf"),
+    "a fine divisor": ({"items": [{"type": "number", "multipleOf": 1e-30}]}, ".items[0].multipleOf"),
+    "a large bound": ({"type": "integer", "minimum": -(10**19)}, ".minimum"),
+    "a larger bound": ({"anyOf": [{"type": "number", "maximum": 1e308}]}, ".anyOf[0].maximum"),
+    "a fine bound": ({"type": "number", "exclusiveMinimum": 1e-320}, ".exclusiveMinimum"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_bounded(guide: Guide, name: str) -> None:
+    """The library's work grows with the size of a number and with its digits."""
+    schema, path = NUMBERS[name]
+    with pytest.raises(InvalidRequest, match="with at most 20 digits") as refused:
+        guide.compile("json", schema)
+    assert refused.value.field == FIELD + path

@@ -129,3 +129,45 @@ def test_a_grammar_that_cannot_be_followed_is_refused(guide: Guide, name: str) -
     with pytest.raises(InvalidRequest) as refused:
         guide.compile("grammar", GRAMMARS[name])
     assert refused.value.field == "sampling_options.guided_decoding.grammar"
+
+
+def test_rules_of_lark_are_bounded(guide: Guide) -> None:
+    """500 are followed, terminals and rules with options included; one more is refused."""
+    rules = [f'r{at}: r{at + 1} "a"?' for at in range(400)]
+    lazy = [f"r{at}[lazy]: T{at}" for at in range(400, 449)]
+    terminals = [f"T{at}: /b/" for at in range(400, 450)]
+    text = "\n".join(["start: r0", *rules, *lazy, *terminals])
+    assert guide.begins(guide.compile("grammar", text), "b")
+    with pytest.raises(InvalidRequest, match="at most 500 rules"):
+        guide.compile("grammar", f'{text}\n ?r500.2 : "a"')
+
+
+INLINE = {
+    "an option of the library": '%json {"x-guidance": {"lenient": true}, "type": "string", "not": {}}',
+    "what is not obeyed": '%json{"type": "string", "nullable": true}',
+    "a reference to anywhere": '%json {"$ref": "#/default", "default": {"if": {}}}',
+    "too deep": "%json " + '{"items":' * 70 + "{}" + "}" * 70,
+    "in a grammar in the grammar": '%lark { start: %json {"nullable": true} }',
+    "something in between": '%json // a remark\n{"type": "null"}',
+    "no schema": "%json",
+}
+
+
+@pytest.mark.parametrize("name", INLINE)
+def test_schemas_in_lark_are_schemas(guide: Guide, name: str) -> None:
+    """What is refused in a schema is refused in one that stands in a grammar."""
+    with pytest.raises(InvalidRequest) as refused:
+        guide.compile("grammar", f'start: "a" {INLINE[name]}')
+    assert refused.value.field.startswith("sampling_options.guided_decoding.grammar")
+    assert "llguidance" not in refused.value.allowed
+
+
+def test_a_schema_in_lark_is_followed(guide: Guide) -> None:
+    """Beside text, and more than one."""
+    grammar = guide.compile("grammar", 'start: "a" %json {"type": "null"} | %json\n{"const": 1} "b"')
+    assert [guide.accepts(grammar, text) for text in ("anull", "1b", "a1", "null")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+from actors.engines.torch.grammars import trials as trials_module
 from actors.engines.torch.grammars.limits import MOST_GRAMMAR_BYTES
 from actors.engines.torch.grammars.trials import Trials
 from protocols.errors import InvalidRequest, Overloaded
@@ -29,9 +31,9 @@ MOST_GROWTH_BYTES = 16 * 2**20
 
 
 @contextmanager
-def kept(guide: Guide) -> Generator[Trials]:
+def kept(guide: Guide, trials: Trials | None = None) -> Generator[Trials]:
     """Trials, and their keeper; nothing is left of them afterwards."""
-    trials = Trials()
+    trials = trials or Trials()
     keeper = threading.Thread(target=trials.keep, args=(guide.vocabulary,))
     keeper.start()
     try:
@@ -148,6 +150,21 @@ def test_a_process_that_does_not_come_up(guide: Guide, monkeypatch: pytest.Monke
     """One that ends before it is ready counts as one that cannot be started."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with kept(guide) as trials, pytest.raises(Overloaded, match="does not start"):
+        trials.check(GOOD)
+
+
+def test_an_engine_that_loads_for_long(guide: Guide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes between making and keeping is not the process's: it gets all of its time to start."""
+    trials, real = Trials(), time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 1e4)
+    with kept(guide, trials):
+        assert trials.check(GOOD) > 0
+
+
+def test_a_process_that_starts_for_long(guide: Guide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it longer than is allowed, counted from its start."""
+    monkeypatch.setattr(trials_module, "READY_S", 0.0)
+    with kept(guide) as trials, pytest.raises(Overloaded, match="is still starting"):
         trials.check(GOOD)
 
 

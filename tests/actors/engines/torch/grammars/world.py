@@ -95,6 +95,16 @@ class Guide:
         state = grammar.new_state()
         return all(token in self.allowed(state) and not state.accept(token) for token in self.ids(*parts))
 
+    def follows(self, grammar: CompiledGrammar, tokens: list[int]) -> bool:
+        """Whether the masks allow these tokens, one after the other."""
+        state = grammar.new_state()
+        for at, token in enumerate(tokens):
+            if token not in self.allowed(state):
+                return False
+            if state.accept(token):
+                return at == len(tokens) - 1
+        return True
+
     def walk(self, grammar: CompiledGrammar, rng: random.Random, limit: int = 400) -> str | None:
         """A random answer that the masks allow; None when it does not end within ``limit`` tokens."""
         state = grammar.new_state()
