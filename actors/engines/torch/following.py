@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from actors.engines.torch.lanes import Turn
 from actors.engines.torch.sequence import Sequence
+from actors.engines.torch.steering import Steering
 from actors.engines.torch.steering_failed import SteeringFailed
 
 
@@ -19,6 +20,8 @@ class Following:
         self._turn = turn
         self._begun: list[Sequence] = []
         self._late: list[Sequence] = []
+        # Whoever was the last to want a mask: all are on the same lane.
+        self._fetching: Steering | None = None
 
     @property
     def has_late(self) -> bool:
@@ -42,7 +45,7 @@ class Following:
     def is_complete(self, sequence: Sequence) -> bool:
         """Whether its grammar ends it with its newest token. False as well while that is not known.
 
-        Otherwise its next mask is begun with, or the sequence is late. Raises SteeringFailed.
+        Otherwise its next mask waits for `begin_masks`, or the sequence is late. Raises SteeringFailed.
         """
         steering = sequence.steering
         if steering is None:
@@ -57,7 +60,14 @@ class Following:
         if steering.followed():
             return True
         steering.prefetch()
+        self._fetching = steering
         return False
+
+    def begin_masks(self) -> None:
+        """Those that go on have all been asked: not before, or both threads would want the interpreter."""
+        if self._fetching is not None:
+            self._fetching.begin_mask()
+            self._fetching = None
 
     def take_late(self) -> list[Sequence]:
         """Those that were late and have not ended meanwhile, to be asked again."""

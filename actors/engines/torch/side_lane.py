@@ -19,6 +19,9 @@ from actors.engines.torch.switching import SHORT_TURNS
 # Threads that are alone with code of one name. From here on, whoever has that name waits for one of them
 # to come back; others go on.
 MOST_ALONE = 64
+# How long a thread for slow jobs waits for the next one. A new thread for each would cost the engine's
+# thread, which starts it, a millisecond a job.
+_REST_S = 1.0
 
 
 class SideLane:
@@ -36,7 +39,13 @@ class SideLane:
         self._has_work = threading.Condition(self._lock)
         self._has_done = threading.Condition(self._lock)
         self._waiting: deque[Job] = deque()
+        self._has_slow = threading.Condition(self._lock)
+        # Slow ones that wait for a seat, and those that have one and are about to begin.
         self._slow: deque[Job] = deque()
+        self._seated: deque[Job] = deque()
+        # Threads that wait for slow ones.
+        self._resting = 0
+        self._is_closed = False
         # Of the thread that serves the lane; another one than its own tells a thread to leave.
         self._server: object = None
         self._current: Job | None = None
@@ -86,12 +95,14 @@ class SideLane:
                 self._leave_alone(current)
 
     def close(self) -> None:
-        """Engine's thread: the idle thread may go. What is stuck goes with the process."""
+        """Engine's thread: the idle threads may go. What is stuck goes with the process."""
         with self._lock:
+            self._is_closed = True
             self._server = None
-            self._waiting.clear()
-            self._slow.clear()
+            for jobs in (self._waiting, self._slow, self._seated):
+                jobs.clear()
             self._has_work.notify_all()
+            self._has_slow.notify_all()
 
     def _is_full(self, job: Job) -> bool:
         """Whether too many threads are with its like."""
@@ -160,15 +171,20 @@ class SideLane:
                 self._slow.append(job)
                 continue
             self._count_alone(job)
-            problem = self._start(self._run, job)
+            self._seated.append(job)
+            if len(self._seated) <= self._resting:
+                self._has_slow.notify()
+                continue
+            problem = self._start(self._serve_slow)
             if problem is not None:
+                self._seated.pop()
                 self._set_done(job, problem)
                 self._on_late_done()
 
-    def _start(self, target: Callable[..., None], argument: object) -> Exception | None:
+    def _start(self, target: Callable[..., None], *arguments: object) -> Exception | None:
         """A new thread. Why there is none, when the machine has no more."""
         try:
-            threading.Thread(target=target, args=(argument,), name=self._name, daemon=True).start()
+            threading.Thread(target=target, args=arguments, name=self._name, daemon=True).start()
         except (RuntimeError, MemoryError) as exc:
             return exc
         return None
@@ -188,6 +204,19 @@ class SideLane:
                     continue
                 self._current = job
                 job.started_s = time.monotonic()
+            self._run(job)
+
+    def _serve_slow(self) -> None:
+        """A thread: one slow job after the other, as long as there are some."""
+        while True:
+            with self._lock:
+                if not self._seated and not self._is_closed:
+                    self._resting += 1
+                    self._has_slow.wait(_REST_S)
+                    self._resting -= 1
+                if not self._seated:
+                    return
+                job = self._seated.popleft()
             self._run(job)
 
     def _run(self, job: Job) -> None:

@@ -31,7 +31,7 @@ class Steering:
 
     For every token: `begin`, `wait`; then `finish` at once, or `keep` and `finish` in a later step, when
     nothing is running any more. Behind it: `follow`, `wait`, and `followed`, at once or in a later step;
-    then `prefetch`. When the sequence ends, whatever the reason: `leave`.
+    then `prefetch` and `begin_mask`. When the sequence ends, whatever the reason: `leave`.
 
     ``processors``: as the spec lists them. ``grammar``: the state of its constraint, None without one.
     """
@@ -60,12 +60,16 @@ class Steering:
         if self._processors:
             self._making.submit(self._make, is_apart=True)
         self.prefetch()
+        self.begin_mask()
 
     def prefetch(self) -> None:
-        """Begin with the next mask while the model computes."""
+        """The next mask, which is wanted soon."""
         if self._grammar is not None:
             self._masking.submit(self._grammar.fill_mask)
-            self._masking.begin()
+
+    def begin_mask(self) -> None:
+        """Begin with it, and with those of all others, while the model computes."""
+        self._masking.begin()
 
     def begin(self, row: Tensor, tokens: list[int]) -> None:
         """Begin with a row ``[vocabulary]``; ``tokens`` are prompt and output so far."""

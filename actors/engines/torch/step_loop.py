@@ -146,7 +146,9 @@ class StepLoop:
         """
         noted = [(choice, self._note(choice)) for choice in choices if not choice.sequence.is_ended]
         self._following.wait()
-        return [self._tell(choice, ending) for choice, ending in noted if not choice.sequence.is_ended]
+        deltas = [self._tell(choice, ending) for choice, ending in noted if not choice.sequence.is_ended]
+        self._following.begin_masks()
+        return deltas
 
     def _note(self, choice: Choice) -> Ending | None:
         """The token is part of its sequence now. Why it ends with it, as far as its stop rules say."""

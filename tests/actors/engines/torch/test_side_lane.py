@@ -187,6 +187,38 @@ def test_who_is_known_to_be_slow_is_late_at_once(stage: Stage) -> None:
     stage.await_late()
 
 
+def test_slow_ones_share_threads_one_after_the_other(stage: Stage) -> None:
+    """A thread for every token of every slow request would cost the engine's thread more than they do."""
+    lane, threads = stage.lane(), list[int]()
+    for _ in range(20):
+        lane.submit(lambda: threads.append(threading.get_ident()), is_slow=True)
+        stage.await_late()
+        until(lambda: lane._resting == 1)
+    assert len(threads) == 20
+    assert len(set(threads)) == 1
+
+
+def test_a_thread_without_slow_jobs_ends(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while; the next slow job gets a new one."""
+    monkeypatch.setattr(side_lane, "_REST_S", 0.001)
+    lane = stage.lane()
+    for _ in range(3):
+        lane.submit(lambda: None, is_slow=True)
+        stage.await_late()
+        until(lambda: stage.threads == 0)
+
+
+def test_many_slow_jobs_and_few_threads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is forgotten, however the threads come to rest and end between them."""
+    monkeypatch.setattr(side_lane, "_REST_S", 0.0001)
+    monkeypatch.setattr(side_lane, "MOST_ALONE", 3)
+    lane = stage.lane()
+    jobs = [lane.submit(lambda: None, ("a", "b")[number % 2 :], is_slow=True) for number in range(600)]
+    stage.await_late(600)
+    assert all(job.is_done for job in jobs)
+    until(lambda: lane.threads_alone == 0)
+
+
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_what_a_job_raises_is_kept(stage: Stage, error: type[BaseException]) -> None:
     """Whatever it is, the thread goes on with the next one."""
