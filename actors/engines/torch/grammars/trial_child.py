@@ -152,7 +152,7 @@ def _environment() -> dict[str, str]:
 
 
 def _stack_bytes() -> int:
-    """Half of what a thread of this process has, or less."""
+    """At most half of what a thread of Python's has in this process, and less than one of llguidance's."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     ours = _UNLIMITED_STACK_BYTES if soft == resource.RLIM_INFINITY else soft
     return min(TRIAL_STACK_BYTES, ours // 2 // 4096 * 4096)

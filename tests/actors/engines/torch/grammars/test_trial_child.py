@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from actors.engines.torch.grammars import trial_child
+from actors.engines.torch.grammars.limits import MOST_RULES
 from actors.engines.torch.grammars.trial_child import NoTrial, TrialChild, TrialFailed
 from tests.actors.engines.torch.grammars.deadly import GOOD, GREEDY, OVERFLOWING, SLOW
 
@@ -108,6 +109,14 @@ thread = threading.Thread(target=build_matcher, args=(guided, vocabulary))
 thread.start()
 thread.join()
 """
+
+
+def test_as_many_rules_as_are_allowed(guide: Guide) -> None:
+    """Each leading to the next, they do not overflow the stack of a trial."""
+    rules = "\n".join(f"r{at}: r{at + 1}" for at in range(MOST_RULES - 2))
+    text = f'start: r0\n{rules}\nr{MOST_RULES - 2}: "a"'
+    with child_of(guide) as child:
+        assert "kept_bytes" in child.try_out({"kind": "grammar", "constraint": text}, PATIENT_S)
 
 
 def test_endless_work_ends(guide: Guide, monkeypatch: pytest.MonkeyPatch) -> None:
