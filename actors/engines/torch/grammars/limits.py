@@ -127,10 +127,11 @@ def text_of(guided: Guided) -> str:
     """
     field, constraint = field_of(guided.kind), guided.constraint
     # Looked at before anything is done with all of it: a request may bring tens of MB, to the event loop.
-    if is_longer(constraint, MOST_SOURCE_BYTES):
+    is_text = isinstance(constraint, str)
+    if len(constraint) > MOST_SOURCE_BYTES if is_text else is_longer(constraint, MOST_SOURCE_BYTES):
         raise _too_long(field)
     try:
-        text = constraint if isinstance(constraint, str) else write_json(constraint)
+        text: str = constraint if is_text else write_json(constraint)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidRequest(field, constraint, f"what JSON can say ({type(exc).__name__})") from exc
