@@ -73,3 +73,19 @@ def test_the_second_equal_prompt_is_read_from_the_cache(model_stack: Stack) -> N
     assert cached == (prompt_tokens - 1) // 32 * 32
     assert texts(second) == texts(first) == texts(salted)
     assert not (salted["usage"].get("prompt_tokens_details") or {}).get("cached_tokens")
+
+
+def test_the_stop_id_that_ended_an_answer_is_told(model_stack: Stack) -> None:
+    """The caller's own stop id, in the answer's extra fields when asked for."""
+    # 34 is the digit two.
+    status, body = model_stack.chat(
+        "Count to five.",
+        temperature=0,
+        max_tokens=40,
+        guided_regex="1, 2, 3, 4, 5",
+        stop_token_ids=[34],
+        nvext={"extra_fields": ["stop_reason"]},
+    )
+    assert status == 200, body
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["nvext"]["stop_reason"] == 34

@@ -110,3 +110,19 @@ def test_prompt_logprobs(model_stack: Stack) -> None:
     assert told[0] is None
     for entry in told[1:]:
         assert all(candidate["logprob"] <= 0.0 for candidate in entry.values())
+
+
+def test_completions_streamed(model_stack: Stack) -> None:
+    """Every event has the values of its own tokens."""
+    asked = {"prompt": "The capital of France is", "logprobs": 2, **ASKED}
+    _, body = model_stack.complete(**asked)
+    events = model_stack.events("completions", asked)
+    told = [c["logprobs"] for event in events for c in event.get("choices", []) if c.get("logprobs")]
+    tokens = [token for each in told for token in each["tokens"]]
+    values = [value for each in told for value in each["token_logprobs"]]
+    expected = body["choices"][0]["logprobs"]
+    assert tokens == expected["tokens"]
+    assert all(
+        math.isclose(one, other, abs_tol=1e-4)
+        for one, other in zip(values, expected["token_logprobs"], strict=True)
+    )
