@@ -26,7 +26,7 @@ from actors.engines.torch.repeatable import make_products_repeatable
 from actors.engines.torch.runner import ModelRunner
 from actors.engines.torch.sampler import Sampler
 from actors.engines.torch.scheduler import PIECE_TOKENS
-from actors.engines.torch.surgery import Surgery, operate
+from actors.engines.torch.surgery import operate
 from protocols.engine import EngineInfo
 from protocols.errors import EngineStartError
 
@@ -78,9 +78,9 @@ def load(config: TorchConfig, checkpoint: Checkpoint) -> LoadedModel:
     expected = selftest.reference(model, setup.model_config.vocab_size, setup.device)
     _AttentionInterface.register(IMPLEMENTATION, attention_function)
     model.set_attn_implementation(IMPLEMENTATION)
-    done = Surgery()
+    packed_linears = 0
     if _can_operate(setup.device, setup.dtype):
-        done = operate(model, lambda fraction: checkpoint("packing", 0.55 + 0.25 * fraction))
+        packed_linears = operate(model, lambda fraction: checkpoint("packing", 0.55 + 0.25 * fraction))
     checkpoint("self-test", 0.8)
     shapes = selftest.probe_shapes(model, setup.model_config, setup.device)
     selftest.check_ragged(model, setup.model_config, expected, shapes)
@@ -89,7 +89,7 @@ def load(config: TorchConfig, checkpoint: Checkpoint) -> LoadedModel:
     sampler = Sampler(config.max_num_seqs, expected.logits[0].shape[-1], setup.device)
     runner = _runner(model, shapes, plan, sampler, setup)
     checkpoint("ready", 1.0)
-    return LoadedModel(runner, plan, _info(config, setup, plan, done), setup.device)
+    return LoadedModel(runner, plan, _info(config, setup, plan, packed_linears), setup.device)
 
 
 def _set_up(config: TorchConfig) -> _Setup:
@@ -186,9 +186,9 @@ def _runner(
     return ModelRunner(model, cache, scratch, builder, Chooser(sampler))
 
 
-def _info(config: TorchConfig, setup: _Setup, plan: MemoryPlan, done: Surgery) -> EngineInfo:
+def _info(config: TorchConfig, setup: _Setup, plan: MemoryPlan, packed_linears: int) -> EngineInfo:
     bos = getattr(setup.model_config, "bos_token_id", None)
-    linears = "packed linears" if done.packed_linears else "plain linears"
+    linears = "packed linears" if packed_linears else "plain linears"
     threads = "1 thread" if setup.threads == 1 else f"{setup.threads} threads"
     return EngineInfo(
         model=str(config.model_path),

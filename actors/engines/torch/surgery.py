@@ -7,7 +7,6 @@ same numbers as the fused operator on random input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,14 +17,6 @@ from torch.nn import functional
 _PACKED_FOR_ROWS = 16
 # Largest difference to F.linear over random weights was 1e-4.
 _TOLERANCE = 1e-3
-
-
-@dataclass(slots=True)
-class Surgery:
-    """What was replaced."""
-
-    packed_linears: int = 0
-    fused_norms: int = 0
 
 
 class PackedLinear(nn.Module):
@@ -62,23 +53,22 @@ class FusedRmsNorm(nn.Module):
         return functional.rms_norm(rows, self._shape, self.weight, self._eps)
 
 
-def operate(model: nn.Module, checkpoint: Callable[[float], None]) -> Surgery:
+def operate(model: nn.Module, checkpoint: Callable[[float], None]) -> int:
     """Replace linears and norms of a float32 CPU model in place; originals are dropped as it goes.
 
-    ``checkpoint`` is called with the fraction done and may raise to stop.
+    Returns how many linears were packed. ``checkpoint`` gets the fraction done and may raise to stop.
     """
-    done = Surgery()
+    packed_linears = 0
     can_pack = _packing_works()
     places = list(_places(model))
     for number, (parent, name, module) in enumerate(places):
         checkpoint(number / len(places))
         if type(module) is nn.Linear and can_pack:
             setattr(parent, name, PackedLinear(module))
-            done.packed_linears += 1
+            packed_linears += 1
         elif (norm := _fused_norm(module)) is not None:
             setattr(parent, name, norm)
-            done.fused_norms += 1
-    return done
+    return packed_linears
 
 
 def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:

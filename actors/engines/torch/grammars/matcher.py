@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import llguidance
 import numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from actors.engines.torch.grammars.limits import TOO_COSTLY, accept_budget, mask_budget
-from actors.engines.torch.grammars.noting import note_token
+from actors.engines.torch.grammars.noting import Note, note_token
 from actors.engines.torch.grammars.vocabulary import Vocabulary
 from actors.engines.torch.steering_failed import SteeringFailed
 
@@ -56,14 +55,19 @@ class _Mask(NamedTuple):
 class GrammarState:
     """A copy of a compiled grammar that follows the output. ``matcher`` is llguidance's, never shared.
 
+    note: how it is told a token.
+
     Used by one thread at a time: a side lane's while it fills the mask or notes a token, else the engine's.
     """
 
-    def __init__(self, matcher: Any, vocabulary: Vocabulary, vocab_size: int) -> None:
+    def __init__(
+        self, matcher: Any, vocabulary: Vocabulary, vocab_size: int, note: Note = note_token
+    ) -> None:
         self._matcher = matcher
         self._library = vocabulary.library
         self._tokens = vocabulary.tokens
         self._vocab_size = vocab_size
+        self._note = note
         self._bits = numpy.zeros(-(-vocabulary.width // _WORD_BITS), dtype=numpy.int32)
         self._mask: _Mask | None = None
         self._mask_budget = mask_budget()
@@ -91,12 +95,7 @@ class GrammarState:
         Raises SteeringFailed where llguidance gives up.
         """
         self._mask = None
-        if isinstance(self._matcher, llguidance.LLMatcher):
-            note_token(self._matcher, token, self._library, self._accept_budget)
-        else:
-            # Whatever else follows grammars has only the simple call.
-            with self._accept_budget.spending():
-                self._matcher.consume_token(token)
+        self._note(self._matcher, token, self._library, self._accept_budget)
         self._check()
         return bool(self._matcher.is_stopped())
 

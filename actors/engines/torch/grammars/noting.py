@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import llguidance
 
 from actors.engines.torch.grammars.limits import Budget
+
+Note = Callable[[Any, int, Any, Budget], None]
+"""As `note_token`."""
 
 _TASKS = Path("/proc/self/task")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.actors.engines.torch.hostile_processors import (
     without_lines,
 )
 from tests.actors.engines.torch.scripted_grammars import ScriptedGrammar
+from tests.doubles.threads import join_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,10 +52,7 @@ def _hanging_ones_are_let_go() -> Iterator[None]:
     Hanging.word = threading.Event()
     yield
     Hanging.word.set()
-    ends_s = time.monotonic() + 10.0
-    while any(thread.name == "torch-processors" for thread in threading.enumerate()):
-        assert time.monotonic() < ends_s, "a side lane's thread is left"
-        time.sleep(0)
+    join_threads("torch-processors")
 
 
 @pytest.fixture

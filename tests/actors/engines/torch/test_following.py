@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, S
 from protocols.steps import FinishReason
 from tests.actors.engines.torch import tiny_models
 from tests.actors.engines.torch.scripted_grammars import ScriptedGrammar, Word
+from tests.doubles.threads import join_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,10 +40,7 @@ def word() -> Iterator[Callable[[bool | BaseException], Word]]:
     yield make
     for one in made:
         one.give()
-    ends_s = time.monotonic() + 10.0
-    while any(thread.name == "torch-masks" for thread in threading.enumerate()):
-        assert time.monotonic() < ends_s, "a side lane's thread is left"
-        time.sleep(0)
+    join_threads("torch-masks")
 
 
 def spec(grammar: ScriptedGrammar | None = None, tokens: int = 12, **fields: Any) -> GenerationSpec:
@@ -190,12 +187,9 @@ async def test_a_pause_holds_who_is_late(open_engine: Opener, word: Callable[...
 async def test_who_is_late_may_lose_his_blocks(open_engine: Opener) -> None:
     """Preempted while its grammar takes its time: the same answer, every token noted once."""
     prompts = tiny_models.prompts((17, 29, 23))
-
-    def sleep() -> bool:
-        time.sleep(2 * TURN_S)
-        return False
-
-    grammars = [ScriptedGrammar(dict.fromkeys(range(1, 16), sleep)) for _ in prompts]
+    # Each comes back when its token was told, so always late.
+    words = [{number: Word(False) for number in range(1, 16)} for _ in prompts]
+    grammars = [ScriptedGrammar(own) for own in words]
     async with open_engine() as reader:
         expected = [(await reader.complete(spec(prompt=prompt, tokens=16))).tokens for prompt in prompts]
     async with open_engine(kv_pool_tokens=96, max_seq_len=96) as reader:
@@ -203,7 +197,11 @@ async def test_who_is_late_may_lose_his_blocks(open_engine: Opener) -> None:
             reader.submit(spec(grammar, prompt=prompt, tokens=16))
             for grammar, prompt in zip(grammars, prompts, strict=True)
         ]
-        await reader.read_to_end(*heard)
+        while not all(one.is_ended for one in heard):
+            for one, own in zip(heard, words, strict=True):
+                if (told := own.get(len(one.tokens))) is not None:
+                    told.give()
+            await reader.read_step()
     assert [one.tokens for one in heard] == expected
     assert [grammar.noted for grammar in grammars] == [[tokens[:-1]] for tokens in expected]
 

@@ -219,16 +219,21 @@ def test_a_processor_is_blamed_before_the_grammar(lanes: Lanes) -> None:
         token(steering(lanes, broken, grammar=grammar), row(), [1])
 
 
+def hopeless_after(mine: Steering, clock: Clock, *seconds: float) -> list[bool]:
+    """Whether it is, each time after the clock has moved on."""
+    found: list[bool] = []
+    for step_s in seconds:
+        clock.now_s += step_s
+        found.append(mine.is_hopeless)
+    return found
+
+
 def test_patience_has_an_end(lanes: Lanes, clock: Clock) -> None:
     """After ten seconds the request is given up, by the processor's name, and an endless loop is ended."""
     mine = steering(lanes, Looping)
     mine.begin(row(), [1])
     mine.wait(time.monotonic())
-    hopeless: list[bool] = []
-    for seconds in (0.0, GIVE_UP_S, 0.01):
-        clock.now_s += seconds
-        hopeless.append(mine.is_hopeless)
-    assert hopeless == [False, False, True]
+    assert hopeless_after(mine, clock, 0.0, GIVE_UP_S, 0.01) == [False, False, True]
     assert mine.give_up() == "logits processor 'p0' did not return within 10 s"
     until(lambda: not mine.is_running)
     quick = steering(lanes, Temperature)
@@ -243,11 +248,7 @@ def test_patience_with_a_grammar_begins_with_each_token(lanes: Lanes, clock: Clo
     clock.now_s += GIVE_UP_S
     mine.follow(3)
     mine.wait(time.monotonic())
-    hopeless: list[bool] = []
-    for seconds in (0.0, GIVE_UP_S, 0.01):
-        clock.now_s += seconds
-        hopeless.append(mine.is_hopeless)
-    assert hopeless == [False, False, True]
+    assert hopeless_after(mine, clock, 0.0, GIVE_UP_S, 0.01) == [False, False, True]
     assert mine.give_up() == "the grammar did not return within 10 s"
     word.set()
 

@@ -32,9 +32,9 @@ class HostileMatcher:
         ctypes.memset(address, 0xFF, size)
         self._work()
 
-    def consume_token(self, token: int) -> bool:
-        self._work()
-        return self._reason == "NotStopped"
+    def note(self, matcher: Any, token: int, library: Any, budget: Budget) -> None:
+        with budget.spending():
+            self._work()
 
     def is_error(self) -> bool:
         return self._reason != "NotStopped"
@@ -55,7 +55,8 @@ class HostileMatcher:
 
 
 def hostile(guide: Guide, *args: Any, **options: Any) -> GrammarState:
-    return GrammarState(HostileMatcher(*args, **options), guide.vocabulary, VOCAB_SIZE)
+    matcher = HostileMatcher(*args, **options)
+    return GrammarState(matcher, guide.vocabulary, VOCAB_SIZE, matcher.note)
 
 
 def test_complete_at_once(guide: Guide) -> None:

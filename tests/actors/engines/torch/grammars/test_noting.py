@@ -83,5 +83,6 @@ def test_the_interpreter_is_free_meanwhile(guide: Guide) -> None:
     thread.start()
     while thread.is_alive():
         seen += len(at_work)
+        # Not a wait: here this thread lets go of the interpreter.
         time.sleep(0)
     assert seen > 0

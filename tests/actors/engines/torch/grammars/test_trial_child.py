@@ -55,13 +55,6 @@ def wait_until_at_work(pid: int) -> None:
         time.sleep(0.005)
 
 
-def wait_until_gone(pid: int) -> None:
-    until_s = time.monotonic() + PATIENT_S
-    while psutil.pid_exists(pid):
-        assert time.monotonic() < until_s, "it is still there"
-        time.sleep(0.005)
-
-
 def test_a_verdict(guide: Guide) -> None:
     """Of a good constraint it says what its grammar costs, of a bad one why it is refused; it stays."""
     with child_of(guide) as child:
@@ -235,8 +228,8 @@ def test_it_ends_with_its_worker(guide: Guide, tmp_path: Path, doing: str) -> No
     )
     with worker:
         assert worker.stdout is not None
-        pid = int(worker.stdout.readline())
+        child = psutil.Process(int(worker.stdout.readline()))
         if doing == "at work":
-            wait_until_at_work(pid)
+            wait_until_at_work(child.pid)
         worker.kill()
-    wait_until_gone(pid)
+    child.wait(PATIENT_S)
