@@ -46,14 +46,14 @@ def _headline(story: Mapping[str, Any]) -> str:
 
 
 def _rows(story: Mapping[str, Any]) -> Iterator[_Row]:
+    """A hop each, as its span is called; below the executor's what it consists of."""
     for hop in story["hops"]:
         label = str(hop["name"]).removeprefix("actor.")
-        if label != "execute":
-            yield _Row(label, hop["start_ms"], hop["duration_ms"])
-            continue
-        yield _Row("waiting", hop["start_ms"], hop["waiting_ms"])
-        if hop["prefill_ms"] is not None:
-            yield _Row("prefill", hop["start_ms"] + hop["waiting_ms"], hop["prefill_ms"])
+        yield _Row(label, hop["start_ms"], hop["duration_ms"])
+        if label == "execute":
+            yield _Row("  waiting", hop["start_ms"], hop["waiting_ms"])
+            if hop["prefill_ms"] is not None:
+                yield _Row("  prefill", hop["start_ms"] + hop["waiting_ms"], hop["prefill_ms"])
 
 
 def _bar(row: _Row, total_ms: float, cells: int) -> str:

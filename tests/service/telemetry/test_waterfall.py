@@ -25,8 +25,9 @@ def test_a_served_request():
         "request 7  completed (length)  2500.0 ms",
         "intake    ██······································    62.500 ms",
         "resolve   ·██·····································    62.500 ms",
-        "waiting   ··███···································   125.000 ms",
-        "prefill   ····█████·······························   250.000 ms",
+        "execute   ··███████·······························   375.000 ms",
+        "  waiting ··███···································   125.000 ms",
+        "  prefill ····█████·······························   250.000 ms",
         "stream    ········████████████████████████████████  2000.000 ms",
         "12 tokens in (4 cached), 9 out, first token after 500.0 ms, th…",
         "trace 0123456789abcdef0123456789abcdef",
@@ -51,17 +52,23 @@ def test_no_line_is_too_wide(story: RequestStory, width: int):
 
 @given(st.lists(st.floats(0, 1e5), min_size=6, max_size=6).map(sorted), st.integers(48, 200))
 def test_bars_cover_the_request_without_gaps(times: list[float], width: int):
-    """Each bar has at least one cell, begins where the one before it ended, and the last ends at the edge."""
+    """Each bar has at least one cell and begins where the one before it ended; the last ends at the edge.
+
+    Of the hops that is so, and of the executor's two parts, which are as long as their hop.
+    """
     names = ("arrived_s", "admitted_s", "resolved_s", "submitted_s", "first_token_s", "ended_s")
     story = story_as_dict(structs.replace(tale(), **dict(zip(names, times, strict=True))))
     bars = [line for line in render_waterfall(story, width) if line.endswith(" ms") and "█" in line]
-    assert len(bars) == 5
+    assert len(bars) == 6
     spans = [(bar.index("█"), bar.rindex("█")) for bar in bars]
     assert all(end - start + 1 == bar.count("█") for (start, end), bar in zip(spans, bars, strict=True))
     if times[5] - times[0] > 0.001:
-        assert spans[0][0] == 10
-        assert spans[-1][1] == width - 14
-        assert all(abs(two[0] - one[1]) <= 1 for one, two in itertools.pairwise(spans))
+        intake, resolve, execute, waiting, prefill, stream = spans
+        assert intake[0] == 10
+        assert stream[1] == width - 14
+        for row in ((intake, resolve, execute, stream), (intake, resolve, waiting, prefill, stream)):
+            assert all(abs(two[0] - one[1]) <= 1 for one, two in itertools.pairwise(row))
+        assert (waiting[0], prefill[1]) == execute
 
 
 def test_a_failed_request_says_what_broke():
