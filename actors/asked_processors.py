@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from typing import cast
 
 from protocols.errors import InvalidRequest
 from protocols.spec import ProcessorEntry
+from protocols.strict_json import read_json
 
 PREFIX = "logits-processor:"
 # Options are a handful of numbers; what is longer is a mistake or an attack.
@@ -44,14 +44,9 @@ def _options(title: str, text: str) -> dict[str, object]:
     if len(text.encode(errors="replace")) > LONGEST_OPTIONS:
         raise InvalidRequest("annotations", f"{len(text)} characters of options", allowed)
     try:
-        value: object = json.loads(text, parse_constant=_no_constant)
+        value: object = read_json(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InvalidRequest("annotations", text, allowed)
     return cast("dict[str, object]", value)
-
-
-def _no_constant(word: str) -> object:
-    """NaN and the infinities are no JSON, and would go through every comparison of a factory."""
-    raise ValueError(word)

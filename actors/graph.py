@@ -71,7 +71,7 @@ class Graph:
         self.executor = Executor(executor_ends, limits, ledger, around)
         self.actors = (
             RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
-            SpecResolver(resolver_ends, ledger, rules, engine.preparer, clock, telemetry),
+            SpecResolver(resolver_ends, ledger, rules, around),
             self.executor,
             ChunkStreamer(lanes.streamer, ledger, telemetry),
             CancellationMonitor(lanes.monitor.receive, tell_executor, ledger, settings, clock, telemetry),

@@ -6,7 +6,6 @@ costly one holds up only its like: other requests overtake it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
@@ -18,12 +17,12 @@ from actors.logprob_writer import LogprobWriter
 from actors.mailbox import receive_all, send
 from actors.outbox import Terminal
 from actors.resolving import SpecRules
+from actors.surroundings import Surroundings
 from actors.ticket import Ticket
-from protocols.engine import SpecPreparer
 from protocols.errors import EngineShutdown, GenerationFailed, InternalError, Overloaded, RequestError
 from protocols.messages import Admitted, Resolved, Unprepared
 from protocols.spec import GenerationSpec
-from protocols.telemetry import Outcome, Phase, Telemetry
+from protocols.telemetry import Outcome, Phase
 
 # A request whose turn to be prepared comes later than this would have waited too long: while the one
 # under way is older, the next ones are refused. A burst of equal or cheap ones never gets there.
@@ -48,16 +47,14 @@ class SpecResolver:
         lanes: ResolverLanes,
         ledger: Ledger,
         rules: SpecRules,
-        preparer: SpecPreparer | None,
-        clock: Callable[[], float],
-        telemetry: Telemetry,
+        around: Surroundings,
     ) -> None:
         self._lanes = lanes
         self._ledger = ledger
         self._rules = rules
-        self._preparer = preparer
-        self._clock = clock
-        self._telemetry = telemetry
+        self._preparer = around.engine.preparer
+        self._clock = around.clock
+        self._telemetry = around.telemetry
         self._under_way: Unprepared | None = None
 
     async def run(self) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from protocols.strict_json import read_json
+
 if TYPE_CHECKING:
     from service.options.values import Value
 
@@ -35,7 +37,7 @@ class JsonObject:
         if self.at_file and text.startswith("@"):
             text = _read_small_file(text[1:])
         try:
-            found: object = json.loads(text, parse_constant=no_constant, object_pairs_hook=no_twins)
+            found: object = read_json(text)
         except RecursionError:
             raise ValueError("nested too deep") from None
         return self._checked(found)
@@ -62,16 +64,3 @@ def _read_small_file(name: str) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
-
-
-def no_constant(word: str) -> object:
-    """For a JSON decoder: refuse NaN and the infinities."""
-    raise ValueError(f"{word} is not JSON")
-
-
-def no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """For a JSON decoder: refuse an object in which a key is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
-    return found

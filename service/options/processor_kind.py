@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from service.options.json_kind import no_constant, no_twins
+from protocols.strict_json import DECODER
 
 if TYPE_CHECKING:
     from service.options.values import Value
@@ -18,7 +18,6 @@ _FACTORY = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 _ENTRY = re.compile(rf"({_NAME})=({_FACTORY})")
 # What may stand between two of them, where only one text can be given.
 _GAP = re.compile(r"[\s,]*")
-_DECODER = json.JSONDecoder(parse_constant=no_constant, object_pairs_hook=no_twins)
 # Characters of a text that cannot be read that are shown.
 _SHOWN = 40
 
@@ -79,7 +78,7 @@ def _options_at(text: str, at: int) -> tuple[dict[str, object], int]:
     if not text.startswith("=", at):
         return {}, at
     try:
-        options, end = cast("tuple[object, int]", _DECODER.raw_decode(text, at + 1))
+        options, end = cast("tuple[object, int]", DECODER.raw_decode(text, at + 1))
     except RecursionError:
         raise ValueError("nested too deep") from None
     if not isinstance(options, dict):

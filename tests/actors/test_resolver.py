@@ -9,6 +9,7 @@ import pytest
 from actors.outbox import Terminal
 from actors.resolver import ResolverLanes, SpecResolver
 from actors.resolving import SpecRules
+from actors.surroundings import Surroundings
 from protocols.engine import EngineCapabilities
 from protocols.errors import EngineShutdown, InvalidRequest
 from protocols.messages import Admitted
@@ -16,7 +17,7 @@ from protocols.requests import decode_request
 from protocols.telemetry import Outcome, Phase
 from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import PROMPT, wire_request
-from tests.doubles.engines import engine_info
+from tests.doubles.engines import ScriptedEngine, engine_info
 
 
 class Desk:
@@ -30,9 +31,12 @@ class Desk:
             lanes,
             self.office.ledger,
             rules,
-            None,
-            self.office.clock,
-            self.office.listener,
+            Surroundings(
+                engine=ScriptedEngine(),
+                telemetry=self.office.listener,
+                clock=self.office.clock,
+                on_crash=lambda _: None,
+            ),
         )
 
     def bring(self, **options: Any) -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,10 +85,6 @@ class Scheduler:
         """The request with this id, unless it has ended."""
         return self._requests.get(engine_id)
 
-    def is_idle(self) -> bool:
-        """Whether a step would compute nothing: no sequence, or none that may move."""
-        return not any(sequence.is_ready for sequence in self._sequences())
-
     def chosen(self, sequence: Sequence) -> None:
         """A token was chosen behind what is computed of this sequence, before it is appended."""
         if sequence.blocks:
@@ -119,10 +114,6 @@ class Scheduler:
         if self._limits.is_chunked_prefill:
             left -= len(decodes)
         return decodes + self._plan_prefills(decodes, left)
-
-    def _sequences(self) -> Iterator[Sequence]:
-        yield from self._running
-        yield from self._waiting
 
     def _plan_decodes(self) -> list[Chunk]:
         chunks: list[Chunk] = []

@@ -28,6 +28,7 @@ class Sequence:
         "content",
         "entries",
         "index",
+        "is_ended",
         "is_late",
         "is_paused",
         "is_private",
@@ -58,16 +59,8 @@ class Sequence:
         self.is_paused = False
         # Its next token is computed and not yet chosen: a processor or a grammar takes long.
         self.is_late = False
-
-    @property
-    def engine_id(self) -> EngineId:
-        """Of the request."""
-        return self.request.engine_id
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self not in self.request.sequences
+        # Nobody waits for it any more.
+        self.is_ended = False
 
     @property
     def output_tokens(self) -> int:
@@ -77,6 +70,8 @@ class Sequence:
     @property
     def cached_tokens(self) -> int:
         """Tokens of the prompt that it never computed. Asked when the first token is there."""
+        if not self.lost:
+            return self.known_tokens
         return len(set(range(self.known_tokens)).difference(*self.lost))
 
     @property
@@ -111,3 +106,4 @@ class Request:
     def ended(self, sequence: Sequence) -> None:
         """One choice is over."""
         self.sequences.remove(sequence)
+        sequence.is_ended = True

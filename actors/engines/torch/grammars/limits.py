@@ -1,4 +1,4 @@
-"""What a constraint may cost. Every number is here, with where it comes from.
+"""What a constraint may cost: the numbers, with where they come from, and how they are held to.
 
 They bound three things: the work before a request is admitted (sizes, `PREPARE_S`, the trial), what it
 may cost while it runs (`Budget`), and the memory of both (sizes, states, cache).
@@ -63,7 +63,7 @@ def parser_limits() -> llguidance.LLParserLimits:
     """llguidance's own limits. They count work, not time: the comments say what that is on one core."""
     return llguidance.LLParserLimits(
         # An object has four items for each optional property: enough for 600 of them. With 1,000 noting
-        # one token takes the engine's thread 10 ms, with 500 it takes 3.
+        # one token takes 10 ms, with 500 it takes 3.
         max_items_in_row=2_500,
         # 20 ms. Enum values cost about 50 each.
         initial_lexer_fuel=1_000_000,

@@ -1,16 +1,11 @@
-"""JSON, and what came out of it, with types."""
+"""What came out of JSON, with types, and the way back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NoReturn, cast
-
-
-def read_json(text: str | bytes) -> Any:
-    """Raises ValueError for what is no JSON (NaN is none), and RecursionError."""
-    return json.loads(text, parse_constant=_no_constant)
+from typing import Any, cast
 
 
 def write_json(value: object) -> str:
@@ -71,7 +66,3 @@ def _least_length(value: Any) -> int:
 def _members(value: Any) -> Iterator[object]:
     members = as_object(value)
     return iter(value) if members is None else chain.from_iterable(members.items())
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")

@@ -13,9 +13,10 @@ import llguidance
 
 from actors.engines.torch.grammars.complaints import brief
 from actors.engines.torch.grammars.limits import MOST_DIGITS, MOST_MULTIPLE, MOST_NUMBER, check_depth
-from actors.engines.torch.grammars.plain import as_list, as_object, read_json, write_json
+from actors.engines.torch.grammars.plain import as_list, as_object, write_json
 from actors.engines.torch.grammars.references import ROOT, Place, below, check_references
 from protocols.errors import InvalidRequest
+from protocols.strict_json import read_json
 
 # Obeyed. `test_every_keyword_is_obeyed` has an example for each.
 _ASSERTIONS = frozenset(

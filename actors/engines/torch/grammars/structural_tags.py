@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from actors.engines.torch.grammars.limits import check_depth
-from actors.engines.torch.grammars.plain import read_json
 from actors.engines.torch.grammars.tag_formats import TagFormats
 from actors.engines.torch.grammars.tag_nodes import Node
 from actors.engines.torch.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
+from protocols.strict_json import read_json
 
 
 def structural_tag_source(constraint: object, field: str, vocabulary: Vocabulary) -> str:

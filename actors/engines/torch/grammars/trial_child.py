@@ -12,8 +12,9 @@ import time
 from typing import Any
 
 from actors.engines.torch.grammars.limits import TRIAL_MEMORY_BYTES, TRIAL_STACK_BYTES
-from actors.engines.torch.grammars.plain import as_object, read_json, write_json
+from actors.engines.torch.grammars.plain import as_object, write_json
 from actors.engines.torch.grammars.vocabulary import Vocabulary
+from protocols.strict_json import read_json
 
 # To import, and to read a tokenizer of some MB: 0.6 s on a quiet core.
 _START_S = 60.0

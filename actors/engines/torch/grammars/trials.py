@@ -19,11 +19,11 @@ from actors.engines.torch.grammars.limits import (
     field_of,
     text_of,
 )
-from actors.engines.torch.grammars.plain import read_json
 from actors.engines.torch.grammars.trial_child import NoTrial, TrialChild, TrialFailed
 from actors.engines.torch.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided
+from protocols.strict_json import read_json
 
 # Seconds between attempts to start a process that did not come up.
 _RETRY_S = 10.0

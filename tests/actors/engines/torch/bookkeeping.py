@@ -191,7 +191,7 @@ class Bench:
         self.scheduler.chosen(sequence)
         sequence.tokens.append(self._choose(sequence))
         if sequence.output_tokens == 1 and sequence.index == 0:
-            self.told_cached[sequence.engine_id] = sequence.cached_tokens
+            self.told_cached[sequence.request.engine_id] = sequence.cached_tokens
             self.first_computed[sequence] = set(self.computed[sequence])
         if sequence.output_tokens == sequence.spec.stop.max_tokens:
             self._finish(sequence, is_clean=True)
@@ -199,8 +199,8 @@ class Bench:
     def _finish(self, sequence: Sequence, *, is_clean: bool) -> None:
         self.scheduler.finish(sequence, is_clean=is_clean)
         if not sequence.request.sequences:
-            del self.live[sequence.engine_id]
-            self.ended.append(sequence.engine_id)
+            del self.live[sequence.request.engine_id]
+            self.ended.append(sequence.request.engine_id)
 
     def _scrub(self, blocks: list[int]) -> None:
         self.scrubbed += blocks

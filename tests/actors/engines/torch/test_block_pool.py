@@ -122,7 +122,7 @@ def test_cached_tokens_are_those_that_were_not_computed(
     """What a request says about its prompt is exact, also after it had to begin again."""
     bench = tell(story, blocks, slots, content_hash)
     for sequence, positions in bench.computed.items():
-        told = bench.told_cached.get(sequence.engine_id)
+        told = bench.told_cached.get(sequence.request.engine_id)
         if sequence.index == 0 and told is not None:
             prompt = range(len(sequence.spec.prompt))
             assert told == len(set(prompt).difference(bench.first_computed[sequence]))

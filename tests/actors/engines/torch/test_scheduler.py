@@ -79,7 +79,7 @@ def test_the_oldest_always_gets_on(load: Load) -> None:
         bench.add_one(prompt_tokens, max_tokens)
     while bench.live:
         oldest = min(bench.live)
-        assert oldest in {chunk.sequence.engine_id for chunk in bench.step()}
+        assert oldest in {chunk.sequence.request.engine_id for chunk in bench.step()}
 
 
 def test_decodes_come_first_and_prompts_share_the_rest() -> None:
@@ -88,8 +88,13 @@ def test_decodes_come_first_and_prompts_share_the_rest() -> None:
     running = bench.add_one(2, 20)
     bench.step()
     long, short, shorter = bench.add_one(24, 1), bench.add_one(3, 1), bench.add_one(2, 1)
-    rows = {chunk.sequence.engine_id: chunk.rows for chunk in bench.step()}
-    assert rows == {running.engine_id: 1, long.engine_id: 6, short.engine_id: 3, shorter.engine_id: 2}
+    rows = {chunk.sequence.request.engine_id: chunk.rows for chunk in bench.step()}
+    assert rows == {
+        running.request.engine_id: 1,
+        long.request.engine_id: 6,
+        short.request.engine_id: 3,
+        shorter.request.engine_id: 2,
+    }
 
 
 def test_long_prompts_are_computed_in_whole_pieces() -> None:
@@ -120,7 +125,7 @@ def test_the_paused_give_way_first() -> None:
     paused.is_paused = True
     said = paused.output_tokens
     while paused.blocks:
-        assert running.engine_id in {chunk.sequence.engine_id for chunk in bench.step()}
+        assert running.request.engine_id in {chunk.sequence.request.engine_id for chunk in bench.step()}
     assert paused.computed_tokens == 0
     assert paused.output_tokens == said > 0
     assert running.blocks
@@ -137,7 +142,7 @@ def test_the_youngest_gives_way_next() -> None:
     while bench.live:
         bench.step()
     assert said > 0
-    assert bench.ended == [old.engine_id, young.engine_id]
+    assert bench.ended == [old.request.engine_id, young.request.engine_id]
 
 
 def test_a_paused_sequence_makes_room_for_a_new_one() -> None:
