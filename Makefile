@@ -2,7 +2,10 @@
 # make demo     a frontend and a worker on this machine, one question, one answer
 # make serve    the same, and stays up
 # make test     all tests          make check   format, lint, types, rooms
-# make bench    the benchmarks     make tools   servers the tests use, into .tools (no root needed)
+# make faults   every fault of docs/reliability.md on real processes
+# make soak     half an hour of load, cancels, stalls and engine errors      make fuzz   hostile requests
+# make compat   the newest accepted ai-dynamo     make bench   the benchmarks
+# make tools    servers the tests use, into .tools (no root needed)
 # make lock     new lock files     make clean   remove what the targets above made, except .venv and .tools
 
 PYTHON ?= python3
@@ -12,7 +15,7 @@ ARGS ?=
 CHECKED := actors protocols service tests tools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench tools lock clean
+.PHONY: help setup demo serve test check faults soak fuzz compat bench tools lock clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -39,6 +42,20 @@ check: setup
 	$(BIN)/pyright
 	$(BIN)/pyright -p pyright-tests.json
 	$(BIN)/python -m tools.rooms
+
+faults: setup
+	@$(BIN)/python -m pytest tests/faults $(ARGS)
+
+# for example: make soak ARGS="--minutes 60"
+soak: setup
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+# for example: make fuzz ARGS="--in-process 1000"
+fuzz: setup
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+compat: setup
+	@$(BIN)/python -m tests.compat $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)
