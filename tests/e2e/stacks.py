@@ -21,6 +21,8 @@ from service.demo.processes import Child, free_port
 
 READY_S = 90.0
 ROOT = Path(__file__).resolve().parents[2]
+# The console script.
+PROGRAM = (sys.executable, "-m", "service")
 
 
 class Stack:
@@ -37,8 +39,10 @@ class Stack:
         plane: str = "tcp",
         has_frontend: bool = True,
         frontend_options: Sequence[str] = (),
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._folder = folder
+        self._program = list(program)
         self._options = list(worker_options)
         self._frontend_options = list(frontend_options)
         self._network = ["--discovery-backend", discovery, "--request-plane", plane]
@@ -69,11 +73,14 @@ class Stack:
         self.stop()
 
     def add_worker(
-        self, options: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
+        self,
+        options: Sequence[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] | None = None,
     ) -> Worker:
-        """Start one more."""
+        """Start one more; ``program`` is what runs with the worker's options."""
         port = self._port()
-        argv = [sys.executable, "-m", "service", *self._network]
+        argv = [*(self._program if program is None else program), *self._network]
         argv += self._options if options is None else list(options)
         environment = {**self._environ, "DYN_SYSTEM_PORT": str(port), **(environ or {})}
         child = Child("worker", argv, environment, self._folder / f"worker-{port}.log")
