@@ -1,0 +1,60 @@
+"""One request's fault in the engine ends that request with an error, and touches nobody else."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doubles.hostile_engine import Fault, seed_of
+from tests.faults.load import Answer, Kind, Load
+
+if TYPE_CHECKING:
+    from tests.e2e.stacks import Worker
+    from tests.faults.conftest import StackFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+OTHERS = 63
+
+
+@pytest.mark.parametrize("fault", [Fault.FAILS, Fault.REFUSES])
+def test_an_engine_that_fails_one_request_harms_no_other(
+    new_stack: StackFactory, figures: Figures, fault: Fault
+) -> None:
+    """Row 1: one typed error for it, soon; 63 others complete and exact; its slot is free again."""
+    stack = new_stack()
+    worker = stack.workers[0]
+    with Load(stack.http_port, stack.model()) as load:
+        others = load.start(Kind.PLAIN, OTHERS, max_tokens=150)
+        load.wait_tokens(10, others)
+        (hit,) = load.start(Kind.PLAIN, max_tokens=150, seed=seed_of(fault))
+        load.finish()
+    assert hit.is_error
+    assert hit.is_exact
+    assert [str(answer) for answer in others if not answer.is_complete] == []
+    worker.wait_status(lambda state: state["in_flight"] == 0)
+    assert worker.status()["outcomes"]["failed"] == 1
+    assert "request.ended" in worker.log()
+    lost = sum(not answer.is_complete for answer in others)
+    figures.record(row=1, what=f"engine {fault.value}: others lost", value=f"{lost} of {OTHERS}", goal="0")
+    if fault is not Fault.REFUSES:
+        told_s = (hit.ended_s or time.monotonic()) - fault_s(worker, fault)
+        figures.record(
+            row=1, what="from the fault to its client's error", value=f"{told_s * 1000:.0f} ms", goal="100 ms"
+        )
+
+
+def fault_s(worker: Worker, fault: Fault) -> float:
+    """When the hostile engine committed it, monotonic."""
+    found = re.search(rf"hostile: {fault.name} at ([0-9.]+)", worker.log())
+    assert found is not None
+    return float(found[1])
+
+
+def silent(answers: list[Answer]) -> list[str]:
+    """Those that ended with neither a reason nor an error, or did not end."""
+    return [str(answer) for answer in answers if answer.is_silent or answer.is_hung]
