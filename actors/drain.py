@@ -18,7 +18,7 @@ from actors.admission import Admission
 from actors.ledger import Ledger
 from protocols.errors import InternalError
 from protocols.messages import EndLive, MonitorControl
-from protocols.telemetry import Outcome, Telemetry, WorkerState
+from protocols.telemetry import DrainReport, Outcome, Telemetry, WorkerState
 
 # How often a drain says how many are left.
 HEARTBEAT_S = 5.0
@@ -31,19 +31,6 @@ class DrainLadder:
     started_s: float
     move_at_s: float
     end_at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainReport:
-    """What became of the requests that were live when the door closed.
-
-    seconds: from the moment the stop was asked for to the end of the last request.
-    """
-
-    live_at_start: int
-    finished: int
-    interrupted: int
-    seconds: float
 
 
 class Rung(Enum):
@@ -85,7 +72,7 @@ class DrainCoordinator:
         # Set when the door closes: the last request of this drain, who was live, who had been interrupted.
         self._last_id = ledger.last_id
         self._live_at_start = 0
-        self._interrupted_before = 0
+        self._interrupted_before = self._moved_before = 0
         self.state = WorkerState.SERVING
         self.report: DrainReport | None = None
         ledger.watch(self._on_ledger_change)
@@ -129,6 +116,7 @@ class DrainCoordinator:
         self._last_id = self._ledger.last_id
         self._live_at_start = self._ledger.live_count
         self._interrupted_before = self._ledger.outcomes[Outcome.INTERRUPTED]
+        self._moved_before = self._ledger.moved
         self._enter(WorkerState.DRAINING)
 
     def _is_done(self) -> bool:
@@ -144,8 +132,8 @@ class DrainCoordinator:
         self.report = report = self._report()
         self._asked = anyio.Event()
         self._enter(WorkerState.DRAINED)
-        self._telemetry.drain_progress(0)
-        self._telemetry.drain_ended(report.seconds)
+        self._telemetry.drain_progress(0, self._left_s())
+        self._telemetry.drain_ended(report)
         self._over.set()
 
     def _report(self) -> DrainReport:
@@ -153,6 +141,7 @@ class DrainCoordinator:
         return DrainReport(
             live_at_start=self._live_at_start,
             finished=max(0, self._live_at_start - interrupted),
+            moved=self._ledger.moved - self._moved_before,
             interrupted=interrupted,
             seconds=self._clock() - self._now_holding().started_s,
         )
@@ -166,7 +155,7 @@ class DrainCoordinator:
 
     async def _wait_for_change(self, rung: Rung) -> None:
         """Sleep until somebody ended, the ladder changed, the next rung or the next heartbeat."""
-        self._telemetry.drain_progress(self._ledger.live_count)
+        self._telemetry.drain_progress(self._ledger.live_count, self._left_s())
         pause_s = HEARTBEAT_S
         if rung in _NEXT_RUNG:
             pause_s = min(pause_s, max(0.0, self._time_of(_NEXT_RUNG[rung]) - self._clock()))
@@ -178,6 +167,9 @@ class DrainCoordinator:
     def _time_of(self, rung: Rung) -> float:
         ladder = self._now_holding()
         return ladder.move_at_s if rung is Rung.MOVED else ladder.end_at_s
+
+    def _left_s(self) -> float:
+        return max(0.0, self._now_holding().end_at_s - self._clock())
 
     def _now_holding(self) -> DrainLadder:
         if self._ladder is None:

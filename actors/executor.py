@@ -57,7 +57,8 @@ class ExecutorLanes:
 class ExecutorLimits:
     """batch: sequences that run at once. capacity: sequences in the engine, its own queue included.
 
-    vocab_size: ids it may produce. hang_timeout_s: how long it may owe a step, or confirm an abort.
+    vocab_size: ids it may produce. hang_timeout_s: how long it may owe a step without progress, or
+    the confirmation of an abort.
     """
 
     batch: int
@@ -135,8 +136,10 @@ class Executor:
         while True:
             await anyio.sleep(self._watch.pause_s)
             self._look_at_aborts()
-            if self._watch.look(is_owed=self._is_step_owed()):
-                raise EngineDead("the engine is hung: requests in flight and no step (--engine-hang-timeout)")
+            if self._watch.look(is_owed=self._is_step_owed(), progress=self._engine.progress):
+                raise EngineDead(
+                    "the engine is hung: requests in flight, no step and no progress (--engine-hang-timeout)"
+                )
 
     def _look_at_aborts(self) -> None:
         """Say once of each abort that the engine does not confirm. Its slot stays taken until it does."""

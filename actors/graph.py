@@ -11,7 +11,7 @@ import anyio
 
 from actors.admission import Admission
 from actors.cancellation import CancellationMonitor
-from actors.drain import DrainCoordinator, DrainLadder, DrainReport
+from actors.drain import DrainCoordinator, DrainLadder
 from actors.executor import Executor, ExecutorLanes, ExecutorLimits
 from actors.intake import RequestIntake
 from actors.lanes import Lanes
@@ -29,7 +29,7 @@ from protocols.engine import EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
 from protocols.messages import CancelContext, Flow, MonitorControl, ReaderGone, Submit
 from protocols.requests import is_probe
-from protocols.telemetry import CancelReason, Outcome, WorkerState
+from protocols.telemetry import CancelReason, DrainReport, Outcome, WorkerState
 
 
 class Graph:

@@ -38,6 +38,8 @@ class Ledger:
         self.admitted_probes = 0
         self.reserved_tokens = 0
         self.outcomes: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
+        # Of the interrupted ones, those that a frontend can continue on another worker.
+        self.moved = 0
 
     def new_id(self) -> EngineId:
         """An id that no engine has seen before."""
@@ -76,6 +78,7 @@ class Ledger:
         self._forget(ticket)
         if not ticket.is_probe:
             self.outcomes[outcome] += 1
+            self.moved += _is_moved(ticket, outcome)
         ticket.outbox.finish(terminal, drop_waiting=drop_waiting or ticket.is_reader_gone)
         if ticket.outbox.waiting_tokens == 0:
             self.release(ticket)
@@ -171,4 +174,9 @@ class Ledger:
             is_probe=ticket.is_probe,
             trace_headers=ticket.caller.trace_headers,
             execute_context=ticket.execute_context,
+            is_moved=_is_moved(ticket, outcome),
         )
+
+
+def _is_moved(ticket: Ticket, outcome: Outcome) -> bool:
+    return outcome is Outcome.INTERRUPTED and ticket.is_movable

@@ -18,7 +18,7 @@ class GraphSettings:
     engine_queue: sequences submitted beyond the engine's batch, for engines with a queue of their own.
     deadline_s: every request's time budget from its arrival; None means none.
     stall_timeout_s: how long tokens may wait for their reader.
-    hang_timeout_s: how long an engine with something to do may go without a step.
+    hang_timeout_s: how long an engine with something to do may go without a step or other progress.
     engine_stop_s: how long the way out waits for the engine; the process then ends with what is left of it.
     default_seed: seed of requests that bring none; None draws a fresh one for each.
     default_processors: logits processors of every request, before those it asks for itself.

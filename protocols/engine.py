@@ -99,6 +99,16 @@ class Engine(Protocol):
         """Asked for every spec with a constraint or with processors; None where there are never any."""
         ...
 
+    @property
+    def progress(self) -> int:
+        """A sign of life between steps: a number that is another one whenever the engine has computed since.
+
+        Cheap, and read from the event loop at any time. It changes several times within any time that
+        counts as a hang, however long a single step takes; it does not change while the engine only
+        waits, or is stuck. A driver whose steps are its only sign counts those.
+        """
+        ...
+
     async def start(self) -> EngineInfo:
         """Load and get ready. Raises EngineStartError; StartStopped after `stop` was called.
 

@@ -112,6 +112,11 @@ class SyntheticEngine:
         self._notices: list[Delta] = []
         self._work = asyncio.Event()
         self._is_stopped = False
+        self._steps_made = 0
+
+    @property
+    def progress(self) -> int:
+        return self._steps_made
 
     async def start(self) -> EngineInfo:
         """Check the configuration; there is nothing to load."""
@@ -212,6 +217,7 @@ class SyntheticEngine:
             else:
                 deltas += [Delta(row.engine_id, [token_id], index) for index in range(row.n)]
         now_s = time.monotonic()
+        self._steps_made += 1
         # Every running sequence said exactly one thing.
         step = EngineStep(deltas, self._clock.end(now_s), now_s, running=len(deltas) - notices)
         self._release(ended)

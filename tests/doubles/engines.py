@@ -63,6 +63,8 @@ class ScriptedEngine:
         self.most_running = 0
         self.starts = 0
         self.stops = 0
+        # Counted up with every step, and by a test whose engine computes without making one.
+        self.progress = 0
         self._steps: deque[EngineStep] = deque()
         self._failure: BaseException | None = None
         self._wake = anyio.Event()
@@ -133,6 +135,7 @@ class ScriptedEngine:
     def emit(self, *deltas: Delta, **facts: Any) -> None:
         """One step with these deltas, whether or not they make sense. facts: other fields of the step."""
         now_s = anyio.current_time()
+        self.progress += 1
         self._steps.append(EngineStep(list(deltas), now_s, now_s, self.running, **facts))
         for delta in deltas:
             if delta.is_last:

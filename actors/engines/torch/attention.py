@@ -20,6 +20,7 @@ from torch.nn import functional
 from actors.engines.torch.batch import Span, StepBatch
 from actors.engines.torch.kv_cache import KvCache, Scratch
 from actors.engines.torch.masks import first_key_of, span_mask
+from actors.engines.torch.pulse import Pulse
 from actors.engines.torch.scheduler import PIECE_TOKENS
 
 IMPLEMENTATION = "dynamo_actor_ragged"
@@ -98,15 +99,19 @@ def attention_function(
 
 
 class PagedAttention:
-    """Answers the calls of one step from the KV cache."""
+    """Answers the calls of one step from the KV cache. ``pulse``: a step may take longer than a hang may."""
 
-    def __init__(self, cache: KvCache, scratch: tuple[Scratch, Scratch], batch: StepBatch) -> None:
+    def __init__(
+        self, cache: KvCache, scratch: tuple[Scratch, Scratch], batch: StepBatch, pulse: Pulse
+    ) -> None:
         self._cache = cache
         self._scratch = scratch
         self._batch = batch
+        self._pulse = pulse
 
     def attend(self, call: Call) -> Tensor:
         """Store this step's K and V, then let every span attend to its own context."""
+        self._pulse.beat()
         key, value = call.key[0].transpose(0, 1), call.value[0].transpose(0, 1)
         self._cache.write(call.layer, key, value, self._batch.slots)
         heads, rows = call.query.shape[1:3]
@@ -120,6 +125,7 @@ class PagedAttention:
 
     def _attend_span(self, call: Call, span: Span) -> Tensor:
         """``[rows, heads, value width]`` of one span."""
+        self._pulse.beat()
         first_key = first_key_of(span, call.window, self._cache.block_tokens)
         key = self._context(self._cache.keys[call.layer], 0, span)[:, :, first_key:]
         value = self._context(self._cache.values[call.layer], 1, span)[:, :, first_key:]

@@ -13,6 +13,7 @@ from actors.engines.bridge import StepBridge
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.inbox import Abort, CommandInbox, Pause, Resume, Submit
 from actors.engines.torch.preparing import TorchPreparer
+from actors.engines.torch.pulse import Pulse
 from protocols.engine import EngineCapabilities, EngineInfo, SpecPreparer
 from protocols.errors import EngineStartError, InternalError, ServiceError, StartStopped
 from protocols.spec import GenerationSpec, GuidedKind, Sampling
@@ -38,7 +39,7 @@ class TorchEngine:
     """Implements `protocols.engine.Engine`.
 
     The thread is a daemon: it owns the model and everything it computes with. Commands reach it
-    through the inbox, steps leave it through the bridge; nothing else is shared.
+    through the inbox, steps leave it through the bridge; besides them only its pulse is shared.
     """
 
     def __init__(self, config: TorchConfig, progress: Progress | None = None) -> None:
@@ -46,6 +47,7 @@ class TorchEngine:
         self._progress = progress
         self._inbox = CommandInbox()
         self._bridge = StepBridge()
+        self._pulse = Pulse()
         self._thread: threading.Thread | None = None
         self.capabilities = EngineCapabilities(
             can_pause=True,
@@ -65,6 +67,10 @@ class TorchEngine:
     @property
     def preparer(self) -> SpecPreparer:
         return self._preparer
+
+    @property
+    def progress(self) -> int:
+        return self._pulse.beats
 
     async def start(self) -> EngineInfo:
         """Load in the engine's thread. Once only."""
@@ -129,6 +135,7 @@ class TorchEngine:
         from actors.engines.torch.step_loop import StepLoop  # noqa: PLC0415
 
         loaded = load(self._config, self._checkpoint)
+        self._pulse = loaded.runner.pulse
         return loaded.info, StepLoop(self._config, loaded, self._inbox, self._bridge)
 
     def _checkpoint(self, stage: str, fraction: float) -> None:

@@ -12,6 +12,7 @@ from actors.engines.torch.batch import BatchBuilder
 from actors.engines.torch.choosing import Choice, Chooser
 from actors.engines.torch.kv_cache import KvCache, Scratch
 from actors.engines.torch.logprobs import positions_of
+from actors.engines.torch.pulse import Pulse
 from actors.engines.torch.scheduler import Chunk, wants_prompt_logits
 from actors.engines.torch.sequence import Sequence
 
@@ -32,6 +33,7 @@ class ModelRunner:
         self._scratch = scratch
         self._builder = builder
         self.chooser = chooser
+        self.pulse = Pulse()
 
     @torch.inference_mode()
     def run(self, chunks: list[Chunk]) -> list[Choice]:
@@ -40,13 +42,14 @@ class ModelRunner:
         Any exception means that the step as a whole failed.
         """
         batch = self._builder.build(chunks)
-        with attending(PagedAttention(self._cache, self._scratch, batch)):
+        with attending(PagedAttention(self._cache, self._scratch, batch, self.pulse)):
             output = self._model(
                 input_ids=batch.ids,
                 position_ids=batch.positions,
                 use_cache=False,
                 logits_to_keep=batch.kept,
             )
+        self.pulse.beat()
         if not batch.wanted:
             return []
         logits, sampling = _told(output.logits[0].to(torch.float32), batch.wanted)

@@ -16,6 +16,7 @@ from torch import Tensor
 from actors.engines.torch.attention import Call, PagedAttention, attending
 from actors.engines.torch.batch import BatchBuilder
 from actors.engines.torch.kv_cache import KvCache, LayerShape, Scratch
+from actors.engines.torch.pulse import Pulse
 from actors.engines.torch.scheduler import Chunk
 from actors.engines.torch.sequence import Request
 from protocols.errors import EngineStartError
@@ -112,7 +113,7 @@ def _ragged_runner(
 
     def run(chunks: list[Chunk]) -> list[tuple[Chunk, Tensor]]:
         batch = builder.build(chunks)
-        with attending(PagedAttention(cache, scratch, batch)):
+        with attending(PagedAttention(cache, scratch, batch, Pulse())):
             rows = torch.arange(batch.ids.shape[1], device=device)
             output = model(
                 input_ids=batch.ids, position_ids=batch.positions, use_cache=False, logits_to_keep=rows

@@ -56,6 +56,7 @@ class StepLoop:
                 patience_s = _LOOK_AT_LATE_S if self._has_late else None
                 commands = self._inbox.take(is_waiting=not can_move, timeout_s=patience_s)
                 can_move = self._step(commands)
+                self._runner.pulse.beat()
         finally:
             self._outfitter.close()
 
