@@ -107,8 +107,10 @@ def _serve(settings: Settings, signals: StopSignals) -> int:
         run(ActorEngine, [], engine_factory)
     except Exception as exc:
         failure = exc
+    code = exit_code(worker, signals, failure)
+    # What comes now meets nothing that it could end: it must change neither the code nor kill us.
     signals.ignore_from_now()
-    return exit_code(worker, signals, failure)
+    return code
 
 
 def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | None) -> ExitCode:
