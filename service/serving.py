@@ -35,6 +35,12 @@ from service.processors.imports import load_processors
 from service.stopping import StopSignals
 from service.telemetry.logs import configure_logging, get_logger
 
+# Measured: the framework ends so, in order, when its lease in etcd has run out.
+_ENDED_BY_ITSELF = (
+    "nobody asked the framework to stop and it did: its discovery was lost for longer than its lease lasts "
+    "(etcd: ETCD_LEASE_TTL, 10 s); what was in flight has ended, a supervisor must start this worker again"
+)
+
 
 def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
     """Serve until a signal; returns the exit code. Raises ConfigError."""
@@ -118,8 +124,10 @@ def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | No
     cause = worker.start_failure
     if worker.death.is_dead or signals.is_forced:
         return ExitCode.FORCED
-    if failure is None or isinstance(cause, StartStopped):
+    if isinstance(cause, StartStopped) or (failure is None and signals.is_asked):
         return ExitCode.PLANNED
+    if failure is None:
+        return _complain(_ENDED_BY_ITSELF, ExitCode.UNAVAILABLE)
     if isinstance(cause, EngineStartError):
         return _complain(cause, ExitCode.CONFIGURATION)
     if cause is None and not worker.was_started:

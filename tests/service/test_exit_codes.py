@@ -35,7 +35,7 @@ STOPPED = StartStopped("the start was interrupted")
 # signals, start_failure, was_started, is_dead, failure -> code
 Row = tuple[int, BaseException | None, bool, bool, Exception | None, ExitCode]
 TABLE: list[Row] = [
-    (0, None, True, False, None, ExitCode.PLANNED),
+    (0, None, True, False, None, ExitCode.UNAVAILABLE),
     (1, None, True, False, None, ExitCode.PLANNED),
     (2, None, True, False, None, ExitCode.FORCED),
     (3, None, True, False, None, ExitCode.FORCED),
@@ -81,6 +81,13 @@ def test_a_framework_that_cannot_start_names_discovery(capsys: pytest.CaptureFix
     worker: Any = Worker(was_started=False)
     exit_code(worker, StopSignals(), FRAMEWORK)
     assert "--discovery-backend" in capsys.readouterr().err
+
+
+def test_a_framework_that_ends_by_itself_is_no_planned_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its lease in etcd ran out: a supervisor that restarts failures only has to see one."""
+    worker: Any = Worker()
+    assert exit_code(worker, StopSignals(), None) is ExitCode.UNAVAILABLE
+    assert "ETCD_LEASE_TTL" in capsys.readouterr().err
 
 
 def test_the_numbers_are_the_documented_ones() -> None:

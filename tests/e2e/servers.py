@@ -1,0 +1,108 @@
+"""A real etcd and a real NATS on the loopback: they can be killed, and come back with the same data."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from service.demo.processes import Child, free_port
+from tests.e2e.stacks import ROOT
+
+_LISTENS_S = 20.0
+
+
+def tool(name: str) -> str:
+    """A server fetched by ``make tools``, or one from the PATH."""
+    found = shutil.which(name, path=str(ROOT / ".tools" / "bin")) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not here: make tools")
+    return found
+
+
+class Server:
+    """One server on a fixed port, from a command that finds its data again."""
+
+    def __init__(self, name: str, argv: Sequence[str], port: int, log: Path) -> None:
+        self._name = name
+        self._argv = list(argv)
+        self._port = port
+        self._log = log
+        self._starts = 0
+        self._child = self._start()
+
+    def kill(self) -> None:
+        """As a node that goes away: no goodbye. By its own pid."""
+        os.kill(self._child.pid, signal.SIGKILL)
+        self._child.wait(10)
+
+    def start_again(self) -> None:
+        """On the same port with the same data; returns when it accepts connections."""
+        self._child = self._start()
+        self.wait_listening()
+
+    def wait_listening(self) -> None:
+        """Until somebody accepts connections there."""
+        give_up_s = time.monotonic() + _LISTENS_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 1).close()
+            except OSError:
+                assert time.monotonic() < give_up_s, f"{self._name} does not listen"
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self) -> None:
+        """In order; also when it is down already."""
+        self._child.ask_to_stop()
+        self._child.wait(10)
+
+    def _start(self) -> Child:
+        self._starts += 1
+        return Child(self._name, self._argv, {}, self._log.with_suffix(f".{self._starts}.log"))
+
+
+class Servers:
+    """etcd and NATS on free ports of the loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        client = free_port()
+        peer = free_port(frozenset({client}))
+        nats = free_port(frozenset({client, peer}))
+        url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+        etcd_words = [
+            tool("etcd"), "--data-dir", str(folder / "etcd"),
+            "--listen-client-urls", url, "--advertise-client-urls", url,
+            "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+            "--initial-cluster", f"default={peer_url}",
+        ]  # fmt: skip
+        nats_words = [
+            tool("nats-server"), "-js", "-a", "127.0.0.1", "-p", str(nats), "-sd", str(folder / "nats"),
+        ]  # fmt: skip
+        self.environ = {"ETCD_ENDPOINTS": url, "NATS_SERVER": f"nats://127.0.0.1:{nats}"}
+        self.etcd = Server("etcd", etcd_words, client, folder / "etcd.log")
+        self.nats = Server("nats", nats_words, nats, folder / "nats.log")
+
+    def __enter__(self) -> Servers:
+        try:
+            self.etcd.wait_listening()
+            self.nats.wait_listening()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Both, by their own pids."""
+        for server in (self.etcd, self.nats):
+            server.stop()
