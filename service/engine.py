@@ -64,7 +64,7 @@ class ActorEngine(LLMEngine):
         self._start_failure: BaseException | None = None
         self._loop_lag: asyncio.Task[None] | None = None
         self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
-        self.discovery = Discovery()
+        self.discovery = Discovery(lambda: self.is_stopping)
         self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
 

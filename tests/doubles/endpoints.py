@@ -6,16 +6,37 @@ import asyncio
 
 
 class EndpointDouble:
-    """The framework's endpoint: notes who leaves and who comes back."""
+    """The framework's endpoint: notes who leaves and who comes back, and whether it is listed now."""
 
     def __init__(self, events: list[str]) -> None:
-        self._events = events
+        self.events = events
+        self.is_listed = True
 
     async def unregister_endpoint_instance(self) -> None:
-        self._events.append("unregister")
+        self.events.append("unregister")
+        self.is_listed = False
 
     async def register_endpoint_instance(self) -> None:
-        self._events.append("register")
+        self.events.append("register")
+        self.is_listed = True
+
+
+class MoodyEndpoint(EndpointDouble):
+    """A store that does what it is asked, but for the time when it is down."""
+
+    is_down = False
+
+    async def unregister_endpoint_instance(self) -> None:
+        if self.is_down:
+            self.events.append("unregister")
+            raise ConnectionError("no route")
+        await super().unregister_endpoint_instance()
+
+    async def register_endpoint_instance(self) -> None:
+        if self.is_down:
+            self.events.append("register")
+            raise ConnectionError("no route")
+        await super().register_endpoint_instance()
 
 
 class HangingEndpoint(EndpointDouble):
@@ -29,11 +50,12 @@ class HangingEndpoint(EndpointDouble):
         self._may_return.set()
 
     async def unregister_endpoint_instance(self) -> None:
-        self._events.append("unregister")
+        self.events.append("unregister")
         try:
             await self._may_return.wait()
         finally:
             await self._may_return.wait()
+            self.is_listed = False
 
 
 class RefusingEndpoint(EndpointDouble):
@@ -44,5 +66,5 @@ class RefusingEndpoint(EndpointDouble):
         self._error = error
 
     async def unregister_endpoint_instance(self) -> None:
-        self._events.append("unregister")
+        self.events.append("unregister")
         raise self._error

@@ -1,0 +1,120 @@
+"""Leaving and joining discovery: whatever the store could not do at once is done later, or never."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service import discovery
+from service.discovery import Discovery
+from tests.doubles.bridge import LOOK_S, PATIENCE_S
+from tests.doubles.endpoints import HangingEndpoint, MoodyEndpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.doubles.bridge import LoopThread
+
+
+class Office:
+    """One discovery before a store, and a clock that runs fast."""
+
+    def __init__(self, loop: LoopThread, endpoint: MoodyEndpoint | HangingEndpoint) -> None:
+        self.loop = loop
+        self.is_over = False
+        self.discovery = loop.call(lambda: Discovery(lambda: self.is_over))
+        loop.call(lambda: self.discovery.opened(endpoint))
+
+    def leave(self) -> bool:
+        return self.loop.run(self.discovery.leave())
+
+    def join(self) -> bool:
+        return self.loop.run(self.discovery.join())
+
+    def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for the loop's side, with the patience of the bridge."""
+        gives_up_s = time.monotonic() + PATIENCE_S
+        while not self.loop.call(is_true):
+            assert time.monotonic() < gives_up_s, "what the test waits for never came"
+            time.sleep(LOOK_S)
+
+    def settled(self) -> bool:
+        """Whether nobody asks any more."""
+        retrying = self.discovery._retrying
+        return retrying is None or retrying.done()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "STORE_S", 0.05)
+    monkeypatch.setattr(discovery, "RETRY_S", 0.005)
+
+
+def test_a_worker_that_serves_again_comes_back_as_soon_as_the_store_does(loop_thread: LoopThread) -> None:
+    """Resumed while the store was down: unlisted it would look alive and get no request for ever."""
+    store = MoodyEndpoint([])
+    office = Office(loop_thread, store)
+    assert office.leave()
+    store.is_down = True
+    assert not office.join()
+    office.until(lambda: len(store.events) >= 4)
+    assert not office.discovery.is_listed
+    store.is_down = False
+    office.until(lambda: office.discovery.is_listed and office.settled())
+    assert store.is_listed
+
+
+def test_a_drained_worker_leaves_as_soon_as_the_store_is_back(loop_thread: LoopThread) -> None:
+    """Listed it would be asked, and have to send everybody away."""
+    store = MoodyEndpoint([])
+    office = Office(loop_thread, store)
+    store.is_down = True
+    assert not office.leave()
+    store.is_down = False
+    office.until(lambda: not office.discovery.is_listed and office.settled())
+    assert not store.is_listed
+
+
+def test_only_the_last_wish_is_asked_for_again(loop_thread: LoopThread) -> None:
+    """Drained and resumed while the store was down: it stays, and never leaves afterwards."""
+    store = MoodyEndpoint([])
+    office = Office(loop_thread, store)
+    store.is_down = True
+    assert not office.leave()
+    assert not office.join()
+    seen = len(store.events)
+    office.until(lambda: len(store.events) >= seen + 3)
+    assert set(store.events[seen + 1 :]) == {"register"}
+    store.is_down = False
+    office.until(office.settled)
+    assert store.is_listed
+    assert office.discovery.is_listed
+
+
+def test_a_worker_that_ends_is_not_listed_again(loop_thread: LoopThread) -> None:
+    """The framework takes it out for good; an old wish must not undo that."""
+    store = MoodyEndpoint([])
+    office = Office(loop_thread, store)
+    assert office.leave()
+    store.is_down = True
+    assert not office.join()
+    office.is_over = True
+    office.until(office.settled)
+    store.is_down = False
+    assert not store.is_listed
+    assert not office.discovery.is_listed
+
+
+def test_a_leave_that_comes_through_late_does_not_outlive_the_resume(loop_thread: LoopThread) -> None:
+    """It hung, the worker was resumed, and then it was done after all: the worker is listed once more."""
+    store = HangingEndpoint([])
+    office = Office(loop_thread, store)
+    assert not office.leave()
+    assert office.join()
+    assert store.is_listed
+    loop_thread.call(store.let_return)
+    office.until(office.settled)
+    assert store.events == ["unregister", "register", "register"]
+    assert store.is_listed
