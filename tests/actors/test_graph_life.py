@@ -19,6 +19,7 @@ from actors.streamer import ChunkStreamer
 from actors.surroundings import Surroundings
 from protocols.errors import EngineDead, EngineShutdown, EngineStartError
 from protocols.telemetry import Outcome, WorkerState
+from tests.actors.deaths import causes, check_one_death, crash
 from tests.doubles.engines import (
     DiesAtStep,
     FailsToStart,
@@ -31,49 +32,13 @@ from tests.doubles.engines import (
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from actors.graph import Graph
     from tests.actors.world import Visit, World
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
-
-
-async def crash(
-    open_world: OpenWorld,
-    live: Callable[[World], Awaitable[None]],
-    engine: ScriptedEngine | None = None,
-    **bounds: Any,
-) -> World:
-    """A graph that breaks while, or after, ``live`` has run in it; what is left of it."""
-    worlds: list[World] = []
-
-    async def break_down() -> None:
-        async with open_world(engine, **bounds) as world:
-            worlds.append(world)
-            await live(world)
-            await anyio.sleep_forever()
-
-    with pytest.raises(ExceptionGroup):
-        await break_down()
-    return worlds[0]
-
-
-def causes(exc: BaseException) -> list[BaseException]:
-    """What lies at the ends of a group of groups."""
-    if isinstance(exc, BaseExceptionGroup):
-        return [cause for inner in exc.exceptions for cause in causes(inner)]
-    return [exc]
-
-
-def check_one_death(world: World, kind: type[BaseException]) -> None:
-    """Told once, with the cause; failed, then stopping; nobody waits any more."""
-    assert len(world.crashes) == 1
-    assert [type(cause) for cause in causes(world.crashes[0])] == [kind]
-    assert world.listener.states[-2:] == [WorkerState.FAILED, WorkerState.STOPPING]
-    assert world.engine.stops == 1
-    assert all(visit.ticket.is_ended for visit in world.visits)
 
 
 class TestDeadEngine:
@@ -126,34 +91,6 @@ class TestDeadEngine:
         answer = await world.visits[0].answer()
         assert answer.tokens in ([], [5])
         assert isinstance(answer.error, EngineShutdown)
-
-    async def test_a_hung_engine_is_a_dead_one(self, open_world: OpenWorld) -> None:
-        """Requests in flight and no step: one death path, within a tenth of the time-out."""
-        asked_s = 0.0
-
-        async def hang(world: World) -> None:
-            nonlocal asked_s
-            first = await world.ask_settled()
-            world.engine.finish(first.id)
-            await anyio.sleep(1000)
-            asked_s = anyio.current_time()
-            await world.ask_settled()
-
-        world = await crash(open_world, hang, hang_timeout_s=30.0)
-        assert 30 <= anyio.current_time() - asked_s <= 36.1
-        check_one_death(world, EngineDead)
-
-    async def test_an_engine_whose_readers_all_sleep_is_not_hung(self, open_world: OpenWorld) -> None:
-        """No step is owed while all that run are held back, whatever waits for them inside the engine."""
-        bounds = {"outbox_tokens": 4, "stall_timeout_s": 1e6, "hang_timeout_s": 30.0, "engine_queue": 1}
-        async with open_world(ScriptedEngine(max_num_seqs=2), **bounds) as world:
-            for visit in [await world.ask_settled() for _ in range(2)]:
-                world.engine.say(visit.id, 1, 2, 3, 4)
-            await world.ask_settled()
-            assert len(world.engine.paused) == 2
-            assert world.graph.executor.running_sequences == 3
-            await anyio.sleep(1000)
-            assert world.crashes == []
 
 
 def broken(*_: object) -> None:

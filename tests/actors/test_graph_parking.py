@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from actors.drain import DrainLadder
 from actors.resolver import LONGEST_PARKED_S
-from protocols.engine import EngineCapabilities
 from protocols.errors import (
     DeadlineExceeded,
     EngineDead,
@@ -21,12 +20,11 @@ from protocols.errors import (
     InvalidRequest,
     Overloaded,
 )
-from protocols.spec import GuidedKind
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase
 from tests.actors.world import open_world as open_audited
 from tests.doubles.callers import FakeCaller
-from tests.doubles.engines import ScriptedEngine, SteppingEngine
+from tests.doubles.engines import GUIDES, SteppingEngine, guiding_engine
 from tests.doubles.preparers import HeldPreparer
 from tests.doubles.scheduling import run_seeded
 
@@ -35,15 +33,6 @@ if TYPE_CHECKING:
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
-
-GUIDES = EngineCapabilities(can_pause=True, max_n=8, guided=frozenset(GuidedKind))
-
-
-def guiding_engine() -> tuple[ScriptedEngine, HeldPreparer]:
-    """It obeys constraints, once they are prepared."""
-    engine = ScriptedEngine(capabilities=GUIDES)
-    engine.preparer = preparer = HeldPreparer()
-    return engine, preparer
 
 
 async def ask_guided(world: World, constraint: str = "a+", caller: FakeCaller | None = None) -> Visit:

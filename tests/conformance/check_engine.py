@@ -27,6 +27,7 @@ from tests.conformance.promises_logprobs import LogprobPromises
 from tests.conformance.promises_output import OutputPromises
 from tests.conformance.promises_pause import PausePromises
 from tests.conformance.promises_processors import ProcessorPromises
+from tests.conformance.promises_progress import ProgressPromises
 from tests.conformance.reader import EngineReader
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from protocols.engine import Engine
 
 
-class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises):
+class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises, ProgressPromises):
     """What every engine promises. A subclass has a `make_engine` that makes engines not yet started."""
 
     pytestmark = pytest.mark.anyio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from protocols.steps import FinishReason
+from tests.conformance.promises_progress import wait_until_at_rest
 from tests.conformance.reader import LATE_TOKENS, EngineReader, fill, make_spec
 
 
@@ -61,6 +62,17 @@ class PausePromises:
         await reader.read_to_end(*held)
         assert {heard.last_reason for heard in held} == {FinishReason.CANCELLED}
         await reader.complete(make_spec())
+
+    async def test_progress_stands_still_while_all_are_paused(self, reader: EngineReader) -> None:
+        """Requests that are held back are no work, and their going on is progress again."""
+        held = fill(reader)
+        for heard in held:
+            reader.engine.pause(heard.engine_id)
+        await wait_until_at_rest(reader.engine)
+        before = reader.engine.progress
+        reader.engine.resume(held[0].engine_id)
+        await reader.read_until(lambda: bool(held[0].tokens))
+        assert reader.engine.progress != before
 
     async def test_late_words_are_ignored(self, reader: EngineReader) -> None:
         """Pause and resume of a request that has ended, and resume of one that runs, change nothing."""

@@ -15,7 +15,9 @@ import anyio.lowlevel
 
 from protocols.engine import EngineCapabilities, EngineInfo, SpecPreparer
 from protocols.errors import EngineDead, EngineStartError, StartStopped
+from protocols.spec import GuidedKind
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
+from tests.doubles.preparers import HeldPreparer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 # The first made-up token id; ids below it are special tokens of most vocabularies.
 FIRST_TOKEN = 1000
 VOCAB_SIZE = 32_000
+# Of an engine that obeys constraints.
+GUIDES = EngineCapabilities(can_pause=True, max_n=8, guided=frozenset(GuidedKind))
 
 
 def engine_info(max_num_seqs: int = 8, context_length: int = 2048) -> EngineInfo:
@@ -169,6 +173,13 @@ class ScriptedEngine:
         """Wait until there may be a step. Cancelling it loses nothing."""
         self._wake = anyio.Event()
         await self._wake.wait()
+
+
+def guiding_engine() -> tuple[ScriptedEngine, HeldPreparer]:
+    """It obeys constraints, once they are prepared."""
+    engine = ScriptedEngine(capabilities=GUIDES)
+    engine.preparer = preparer = HeldPreparer()
+    return engine, preparer
 
 
 class SteppingEngine(ScriptedEngine):
