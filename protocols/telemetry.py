@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from protocols.bounds import Bound
 from protocols.steps import EngineStep
 
 
@@ -76,6 +77,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     error_text: of an engine's fault, which never has content in it; a caller's mistake quotes the caller.
     finish_reason: the one that went out. finish_reasons: by choice; a choice that was still open at
     the request's end has the request's, or None where that is an error.
+    is_moved: a drain interrupted it, and a frontend can continue it on another worker.
     """
 
     engine_id: int
@@ -100,6 +102,21 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     is_probe: bool
     trace_headers: Mapping[str, str] | None
     execute_context: object = None
+    is_moved: bool = False
+
+
+class DrainReport(Struct, frozen=True, kw_only=True):
+    """What became of the requests that were live when the door closed.
+
+    interrupted: ended by the shutdown. moved: those of them that a frontend can continue on another worker.
+    seconds: from the moment the stop was asked for to the end of the last request.
+    """
+
+    live_at_start: int
+    finished: int
+    moved: int
+    interrupted: int
+    seconds: float
 
 
 class Telemetry(Protocol):
@@ -139,12 +156,16 @@ class Telemetry(Protocol):
         """The worker moved on in its life."""
         ...
 
-    def drain_progress(self, remaining: int) -> None:
-        """While draining: so many requests are left."""
+    def drain_progress(self, remaining: int, left_s: float) -> None:
+        """While draining: so many requests are left, and so many seconds until the last rung."""
         ...
 
-    def drain_ended(self, seconds: float) -> None:
+    def drain_ended(self, report: DrainReport) -> None:
         """A drain is over."""
+        ...
+
+    def bound_reached(self, bound: Bound) -> None:
+        """A bound was reached that nothing else here tells of."""
         ...
 
 
@@ -170,6 +191,8 @@ class NullTelemetry:
 
     def state_changed(self, state: WorkerState) -> None: ...
 
-    def drain_progress(self, remaining: int) -> None: ...
+    def drain_progress(self, remaining: int, left_s: float) -> None: ...
 
-    def drain_ended(self, seconds: float) -> None: ...
+    def drain_ended(self, report: DrainReport) -> None: ...
+
+    def bound_reached(self, bound: Bound) -> None: ...

@@ -152,5 +152,16 @@ def _shown(command: str, answer: dict[str, Any], *, as_json: bool) -> str:
     verdict = "safe to delete" if answer["safe_to_delete"] else "NOT safe to delete"
     lines = [f"{answer['state']}: {answer['live']} live, {answer['in_flight']} in the engine; {verdict}"]
     if "interrupted" in answer:
-        lines.append(f"drained in {answer['seconds']:.1f} s, {answer['interrupted']} interrupted")
+        lines.append(_drained(answer))
     return "\n".join(lines) + "\n"
+
+
+def _drained(answer: dict[str, Any]) -> str:
+    """What became of those who were live when the door closed."""
+    interrupted, moved = answer["interrupted"], answer["moved"]
+    words = (
+        f"drained in {answer['seconds']:.1f} s: {answer['finished']} of {answer['live_at_start']} finished"
+    )
+    if interrupted:
+        words += f", {interrupted} interrupted by shutdown, {moved} of them to be continued on another worker"
+    return words

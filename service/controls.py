@@ -6,22 +6,32 @@ body must carry the operator's token; without one they are off there.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import asdict
+
 from actors.drain import DrainLadder
-from protocols.errors import InvalidRequest
+from protocols.bounds import Bound
+from protocols.errors import InvalidRequest, Overloaded
 from protocols.telemetry import WorkerState
 from service.plan import ServingPlan
+from service.telemetry.process import rss_bytes
 from service.translation import to_framework
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from service.engine import ActorEngine
 
 _NAMES = ("drain", "resume", "status", "trace")
 # Answers of a drained worker that have yet to be read; they lie ready, so this is generous.
 _READ_S = 2.0
+# Calls that wait for something, all together: a drain, or a store. Each is a task of the framework's.
+MOST_CALLS = 32
 
 
 class Controls:
@@ -30,6 +40,7 @@ class Controls:
     def __init__(self, worker: ActorEngine, plan: ServingPlan) -> None:
         self._worker = worker
         self._plan = plan
+        self._calls = 0
 
     def names(self) -> set[str]:
         """Routes to register. Beyond loopback and without a token, only the harmless one."""
@@ -47,22 +58,24 @@ class Controls:
         if name == "status":
             return self.status()
         self._check_token(body)
-        match name:
-            case "drain":
-                return await self._drain(body)
-            case "resume":
-                return await self._resume()
-            case _:
-                return self._trace(body)
+        if name == "trace":
+            return self._trace(body)
+        with self._place():
+            return await (self._drain(body) if name == "drain" else self._resume())
 
     def status(self) -> dict[str, Any]:
-        """Where the worker is. ``safe_to_delete`` is true only when nobody would lose anything."""
-        graph = self._worker.graph
+        """Where the worker is. ``safe_to_delete`` is true only when nobody would lose anything.
+
+        A worker that is dying is not: it is on its way out by itself.
+        """
+        graph, is_dead = self._worker.graph, self._worker.death.is_dead
+        process = {"tasks": len(asyncio.all_tasks()), "rss_bytes": rss_bytes()}
         if graph is None:
-            return {"state": WorkerState.STARTING.value, "live": 0, "in_flight": 0, "safe_to_delete": False}
-        is_drained = graph.drain.state is WorkerState.DRAINED
+            state = WorkerState.FAILED if is_dead else WorkerState.STARTING
+            return {"state": state.value, "live": 0, "in_flight": 0, "safe_to_delete": False, **process}
+        is_drained = graph.drain.state is WorkerState.DRAINED and not is_dead
         return {
-            "state": WorkerState.FAILED.value if self._worker.death.is_dead else graph.drain.state.value,
+            "state": WorkerState.FAILED.value if is_dead else graph.drain.state.value,
             "live": graph.ledger.live_count,
             "waiting": graph.executor.waiting_requests,
             "in_flight": graph.executor.running_sequences,
@@ -72,6 +85,7 @@ class Controls:
             "safe_to_delete": is_drained and graph.executor.is_idle and self._worker.open_readers == 0,
             "outcomes": {outcome.value: count for outcome, count in graph.ledger.outcomes.items()},
             "started": graph.ledger.started,
+            **process,
         }
 
     async def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -83,8 +97,7 @@ class Controls:
         await self._worker.discovery.leave()
         report = await self._worker.drain(ladder)
         await self._worker.wait_read(time.monotonic() + _READ_S)
-        ended = {} if report is None else {"interrupted": report.interrupted, "seconds": report.seconds}
-        return {**self.status(), **ended}
+        return {**self.status(), **({} if report is None else asdict(report))}
 
     async def _resume(self) -> dict[str, Any]:
         graph = self._worker.graph
@@ -98,9 +111,20 @@ class Controls:
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:
         stories = self._worker.recorder.stories
-        which = body.get("which", "last")
-        found = stories.select(which)
+        found = stories.select(body.get("which", "last"))
         return {"stories": [stories.as_dict(story) for story in found]}
+
+    @contextmanager
+    def _place(self) -> Generator[None]:
+        """For one call that waits. Raises the framework's 429 when too many do."""
+        if self._calls >= MOST_CALLS:
+            self._worker.recorder.bound_reached(Bound.CONTROL_CALLS)
+            raise to_framework(Overloaded("control_calls", f"{MOST_CALLS} control calls are waiting"))
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
 
     def _ladder(self, body: dict[str, Any]) -> DrainLadder | None:
         """The operator's own budget in seconds, if the body has one."""

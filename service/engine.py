@@ -24,14 +24,16 @@ from dynamo.common.backend.metrics import register_engine_registry
 from dynamo.common.backend.publisher import KvEventSource
 from dynamo.llm.exceptions import EngineShutdown as FrameworkEngineShutdown
 
-from actors.drain import DrainLadder, DrainReport
+from actors.drain import DrainLadder
 from actors.graph import Graph, open_graph
 from actors.supervisor import FutureWakeup, Supervisor
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
+from protocols.bounds import Bound
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped
 from protocols.kv_listener import NullKvListener
+from protocols.telemetry import DrainReport
 from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
@@ -176,9 +178,7 @@ class ActorEngine(LLMEngine):
         """
         if self._graph is None or self._supervisor is None:
             return None
-        ladder = ladder or self.ladder_from_now()
-        self._recorder.drain_until(ladder.end_at_s)
-        return await self._supervisor.while_open(self._graph.drain_by(ladder))
+        return await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
 
     def ladder_from_now(self) -> DrainLadder:
         """The budgets, counted from when the stop was asked for."""
@@ -195,8 +195,8 @@ class ActorEngine(LLMEngine):
 
     async def wait_read(self, until_s: float) -> None:
         """Until every answer that is there has been read by whoever is there to read it. Monotonic time."""
-        if self._readers is not None:
-            await self._readers.wait_closed(until_s)
+        if self._readers is not None and await self._readers.wait_closed(until_s):
+            self._recorder.bound_reached(Bound.READERS)
 
     async def is_quiescent(self) -> bool | None:
         """Whether nothing is live and the engine holds nothing of ours. None: not started."""

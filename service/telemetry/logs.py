@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+    from protocols.bounds import OnBound
+
 _JSON = msgspec.json.Encoder(enc_hook=str)
 # Printable ASCII without space, quotation mark and equals sign.
 _PLAIN = re.compile(r"[!#-<>-~]+")
@@ -43,6 +45,11 @@ _LEVELS = {
 def configure_logging(environ: Mapping[str, str]) -> None:
     """First thing in the process: lines before the framework has its own handler go to stderr."""
     install_early_handler(environ)
+
+
+def count_repeats(on_bound: OnBound) -> None:
+    """Who is told of lines that are held back. Process-wide, as logging is: the last one."""
+    _LIMITER.on_bound = on_bound
 
 
 def get_logger(name: str) -> FilteringBoundLogger:

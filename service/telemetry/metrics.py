@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from actors.intake import REJECTION_REASONS
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
+from service.telemetry.bounds import BoundCounts
 from service.telemetry.buckets import DRAIN_S, FIRST_TOKEN_S, INSIDE_S, PER_TOKEN_S, QUEUE_S, REQUEST_S
 from service.telemetry.figures import HopName
 from service.telemetry.live import LiveGauges
-from service.telemetry.registry import OwnRegistry
+from service.telemetry.registry import PREFIX, OwnRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
     from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
-
-PREFIX = "dynamo_actor_"
 
 # Of the input, what the prefix cache had is counted a second time, on its own.
 _DIRECTIONS = ("input", "input_cached", "output")
@@ -49,10 +48,13 @@ class Metrics:
         engine: str,
         framework_version: str,
         processors: Collection[str] = (),
+        bounds: BoundCounts | None = None,
     ) -> None:
         self.registry = OwnRegistry() if registry is None else registry
         self._live = LiveGauges(PREFIX)
         self.registry.register(self._live)
+        self.bounds = BoundCounts() if bounds is None else bounds
+        self.registry.register(self.bounds)
         info = Info(f"{PREFIX}build", "What is running.", registry=self.registry)
         info.info({"version": version, "engine": engine, "framework_version": framework_version})
         self._make_request_metrics()
@@ -63,6 +65,9 @@ class Metrics:
     def _make_request_metrics(self) -> None:
         outcomes = self._counter("requests_total", "Requests that got their outcome.", "outcome")
         self._outcomes = {outcome: outcomes.labels(outcome.value) for outcome in Outcome}
+        self._moved = self._counter(
+            "requests_moved_total", "Interrupted requests that a frontend can continue on another worker."
+        )
         rejected = self._counter("rejected_total", "Requests refused before the engine saw them.", "reason")
         self._rejected = {reason: rejected.labels(reason) for reason in REJECTION_REASONS}
         cancelled = self._counter(
@@ -140,6 +145,8 @@ class Metrics:
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Count a request that got its outcome. Tokens of a prompt count once the engine had it."""
         self._outcomes[story.outcome].inc()
+        if story.is_moved:
+            self._moved.inc()
         self._request.observe(figures.request_s)
         for child, hop in zip(self._hops, figures.hops, strict=False):
             child.observe(hop.duration_s)

@@ -14,8 +14,11 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from protocols.telemetry import AbortResult, CancelReason, Phase, RequestStory, WorkerState
+from protocols.bounds import Bound
+from protocols.telemetry import AbortResult, CancelReason, DrainReport, Phase, RequestStory, WorkerState
+from service.telemetry.bounds import BoundCounts
 from service.telemetry.figures import figures_of
+from service.telemetry.logs import count_repeats
 from service.telemetry.loop_lag import LoopLag
 from service.telemetry.metrics import Metrics
 from service.telemetry.repeats import quiet_library
@@ -43,7 +46,8 @@ class RecorderSettings:
 
     engine: the word of ``--engine``. model: the name it is served under. processors: names of the logits
     processors it can run. instance_id: tells this process from
-    the others of its service. environ: where the framework's switches for traces are read.
+    the others of its service. environ: where the framework's switches for traces are read. bounds: what the
+    engine counts into as well.
     """
 
     engine: str
@@ -53,6 +57,7 @@ class RecorderSettings:
     instance_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    bounds: BoundCounts = field(default_factory=BoundCounts)
 
 
 class Recorder:
@@ -73,6 +78,7 @@ class Recorder:
         self.loop_lag = LoopLag(metrics.loop_lag.observe)
         self.count_chunk = metrics.count_chunk
         self.kv_events = metrics.kv_events
+        self.on_bound = metrics.bounds
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -87,10 +93,6 @@ class Recorder:
     def watch(self, graph: GraphView) -> None:
         """The graph is open: its gauges are read at every scrape from now on."""
         self._metrics.watch(graph)
-
-    def drain_until(self, ends_s: float) -> None:
-        """A drain has until then (the graph's clock), for the lines of the log."""
-        self._log.drain_ends_s = ends_s
 
     def shutdown(self) -> None:
         """Send what still waits. Blocks for at most 2 s; never raises; idempotent. Any thread."""
@@ -148,19 +150,23 @@ class Recorder:
         if self._spans is not None:
             self._guard("spans", partial(self._spans.state_changed, state))
 
-    def drain_progress(self, remaining: int) -> None:
-        """While draining: so many requests are left."""
+    def drain_progress(self, remaining: int, left_s: float) -> None:
+        """While draining: so many requests are left, and for how long they may be."""
         self._metrics.drain_progress(remaining)
-        self._guard("log", partial(self._log.drain_progress, remaining))
-        if self._spans is not None:
-            self._guard("spans", partial(self._spans.drain_progress, remaining))
+        self._guard("log", partial(self._log.drain_progress, remaining, left_s))
 
-    def drain_ended(self, seconds: float) -> None:
+    def drain_ended(self, report: DrainReport) -> None:
         """A drain is over."""
-        self._metrics.drain_ended(seconds)
-        self._guard("log", partial(self._log.drain_ended, seconds))
+        self._metrics.drain_ended(report.seconds)
+        self._guard("log", partial(self._log.drain_ended, report))
         if self._spans is not None:
-            self._guard("spans", self._spans.drain_ended)
+            self._guard("spans", partial(self._spans.drain_ended, report))
+
+    def bound_reached(self, bound: Bound) -> None:
+        """A bound was reached; the log says so of those after which there is nobody to ask."""
+        self.on_bound(bound)
+        if bound is Bound.ENGINE_STOP:
+            self._guard("log", self._log.engine_left_behind)
 
     def _guard(self, listener: str, report: Callable[[], None]) -> None:
         try:
@@ -181,11 +187,13 @@ def build_recorder(settings: RecorderSettings) -> Recorder:
         engine=settings.engine,
         framework_version=settings.framework_version,
         processors=settings.processors,
+        bounds=settings.bounds,
     )
-    log = RequestLog()
+    log = RequestLog(metrics.bounds)
+    count_repeats(metrics.bounds)
     traces = read_trace_settings(settings.environ)
     spans = None if traces is None else _build_spans(settings, traces, metrics, log)
-    return Recorder(metrics, Stories(), log, spans)
+    return Recorder(metrics, Stories(metrics.bounds), log, spans)
 
 
 def _build_spans(
@@ -200,7 +208,7 @@ def _build_spans(
         metrics.spans_lost(reason, count)
         log.spans_lost(reason, count)
 
-    quiet_library("opentelemetry")
+    quiet_library("opentelemetry", metrics.bounds)
     return Spans(
         Pipeline(traces, build_exporter(traces.protocol), on_lost),
         resource_of(settings.version, settings.instance_id),

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+# Of every name; the framework's bridge selects by it.
+PREFIX = "dynamo_actor_"
+
 
 class OwnRegistry(CollectorRegistry):
     """Without the ``_created`` series.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from protocols.bounds import Bound, ignore_bound
 from protocols.telemetry import Outcome, WorkerState
 from service.telemetry.identifiers import shown_id
 from service.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from protocols.telemetry import RequestStory
+    from protocols.bounds import OnBound
+    from protocols.telemetry import DrainReport, RequestStory
     from service.telemetry.figures import Figures
 
 _WARNED = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.INTERRUPTED})
@@ -21,20 +20,18 @@ _WARNED = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.
 class RequestLog:
     """One line a request, at its end; one line a change of the worker; a heartbeat while draining.
 
-    clock: the graph's. Belongs to the event loop.
+    on_bound: told of what was not written as it came. Belongs to the event loop, except where said.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._requests = get_logger("actor.request")
         self._worker = get_logger("actor.worker")
         self._state: WorkerState | None = None
-        # Until when a drain may take, on the graph's clock; None while nobody said.
-        self.drain_ends_s: float | None = None
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """The line of one request. A health probe's is for those who debug."""
-        fields = _fields_of(story, figures)
+        fields = _fields_of(story, figures, self._shown(story.context_id))
         if story.is_probe:
             self._requests.debug("request.probe", **fields)
         elif story.outcome in _WARNED:
@@ -44,7 +41,7 @@ class RequestLog:
 
     def request_named_unknown(self, key: str) -> None:
         """A request carried a key that means nothing here."""
-        name = shown_id(key)
+        name = self._shown(key)
         self._requests.warning("request.unknown_key", key=name, once_per=name)
 
     def abort_timed_out(self) -> None:
@@ -57,22 +54,38 @@ class RequestLog:
         say = self._worker.error if state is WorkerState.FAILED else self._worker.info
         say("worker.state", state=state.value, before=None if before is None else before.value)
 
-    def drain_progress(self, remaining: int) -> None:
-        """Called by the drain at its start, on every rung and every 5 s."""
-        if remaining == 0:
-            return
-        ends_s = self.drain_ends_s
-        left_s = None if ends_s is None else round(max(0.0, ends_s - self._clock()), 3)
-        self._worker.info("drain.waiting", remaining=remaining, left_s=left_s)
+    def drain_progress(self, remaining: int, left_s: float) -> None:
+        """Called by the drain at its start, on every rung and every 5 s. left_s: until the last rung."""
+        if remaining:
+            self._worker.info("drain.waiting", remaining=remaining, left_s=round(left_s, 3))
 
-    def drain_ended(self, seconds: float) -> None:
-        """Nobody is live any more."""
-        self.drain_ends_s = None
-        self._worker.info("drain.ended", seconds=round(seconds, 3))
+    def drain_ended(self, report: DrainReport) -> None:
+        """Nobody is live any more. A warning where somebody was not served to the end."""
+        say = self._worker.warning if report.interrupted else self._worker.info
+        say(
+            "drain.ended",
+            about=_interrupted(report.interrupted) if report.interrupted else None,
+            live_at_start=report.live_at_start,
+            finished=report.finished,
+            moved=report.moved,
+            interrupted=report.interrupted,
+            seconds=round(report.seconds, 3),
+        )
+
+    def engine_left_behind(self) -> None:
+        """The way out does not wait for the engine any longer."""
+        self._worker.warning("engine.stop_timed_out")
 
     def spans_lost(self, reason: str, count: int) -> None:
         """Any thread. The counter has them all; here it is said once a minute."""
         self._worker.warning("trace.spans_lost", reason=reason, count=count, once_per=reason)
+
+    def _shown(self, name: str) -> str:
+        """What a caller chose, as it may be written."""
+        shown = shown_id(name)
+        if shown != name:
+            self._on_bound(Bound.LOG_NAMES)
+        return shown
 
     def listener_failed(self, listener: str, error: Exception) -> None:
         """Something of ours is broken: by its type, since its text may carry anything."""
@@ -81,7 +94,11 @@ class RequestLog:
         )
 
 
-def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
+def _interrupted(count: int) -> str:
+    return f"{count} request{'' if count == 1 else 's'} interrupted by shutdown"
+
+
+def _fields_of(story: RequestStory, figures: Figures, context_id: str) -> dict[str, Any]:
     trace = figures.trace
     return {
         "outcome": story.outcome,
@@ -91,6 +108,7 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "cancel_reason": story.cancel_reason,
         "error_kind": story.error_kind,
         "error": story.error_text,
+        "is_moved": story.is_moved or None,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,
@@ -100,7 +118,7 @@ def _fields_of(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "ttft_s": _rounded(figures.ttft_s),
         "itl_mean_s": _rounded(figures.itl_mean_s),
         "engine_id": story.engine_id,
-        "context_id": shown_id(story.context_id),
+        "context_id": context_id,
         "trace_id": None if trace is None else trace.trace_id,
     }
 

@@ -12,7 +12,6 @@ at the collector.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -21,7 +20,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, Status, TraceFlags, format_span_id
 
-from protocols.telemetry import Outcome, WorkerState
+from protocols.telemetry import WorkerState
 from service.telemetry.figures import HopName
 from service.telemetry.span_attributes import UNSET, Attributes, RequestAttributes, status_of
 from service.telemetry.traceparent import HEADER, may_be_sampled, parse_traceparent
@@ -29,7 +28,7 @@ from service.telemetry.traceparent import HEADER, may_be_sampled, parse_tracepar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from protocols.telemetry import RequestStory
+    from protocols.telemetry import DrainReport, RequestStory
     from service.telemetry.exporting import Pipeline
     from service.telemetry.figures import Figures
 
@@ -71,7 +70,8 @@ class Spans:
         self._wall = wall
         self._ids = RandomIdGenerator()
         self._scope = InstrumentationScope(_SCOPE, attributes.version)
-        self._drain = _Drain()
+        # Of the drain that is on, or of the last one.
+        self._drain_began_s: float | None = None
 
     def request_submitted(
         self, trace_headers: Mapping[str, str]
@@ -87,8 +87,6 @@ class Spans:
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Build and send the spans of one request, all of them or none."""
-        if story.outcome is Outcome.INTERRUPTED:
-            self._drain.interrupted += 1
         parent = figures.trace
         if parent is None or not parent.is_sampled:
             return
@@ -101,23 +99,19 @@ class Spans:
     def state_changed(self, state: WorkerState) -> None:
         """A drain begins: its span will start here."""
         if state is WorkerState.DRAINING:
-            self._drain = _Drain(started_s=self._clock() / 1e9)
+            self._drain_began_s = self._clock() / 1e9
 
-    def drain_progress(self, remaining: int) -> None:
-        """The first figure is how many were live when the door closed."""
-        if self._drain.live_at_start is None:
-            self._drain.live_at_start = remaining
-
-    def drain_ended(self) -> None:
+    def drain_ended(self, report: DrainReport) -> None:
         """Send the span of the drain: the root of a trace of its own."""
-        drain, ended_s = self._drain, self._clock() / 1e9
-        if not self._has_roots or drain.started_s is None:
+        if not self._has_roots or self._drain_began_s is None:
             return
         attributes: Attributes = {
-            "actor.drain.live_at_start": drain.live_at_start or 0,
-            "actor.drain.interrupted": drain.interrupted,
+            "actor.drain.live_at_start": report.live_at_start,
+            "actor.drain.finished": report.finished,
+            "actor.drain.moved": report.moved,
+            "actor.drain.interrupted": report.interrupted,
         }
-        part = _Part("actor.drain", drain.started_s, ended_s, attributes)
+        part = _Part("actor.drain", self._drain_began_s, self._clock() / 1e9, attributes)
         self._pipeline.send([self._build(part, None, self._offset_ns())])
 
     def shutdown(self) -> None:
@@ -168,15 +162,6 @@ class _Part(NamedTuple):
     attributes: Attributes
     status: Status = UNSET
     span_id: int | None = None
-
-
-@dataclass(slots=True)
-class _Drain:
-    """What is known of the drain that is on, or of the last one."""
-
-    started_s: float | None = None
-    live_at_start: int | None = None
-    interrupted: int = 0
 
 
 def _ns(seconds: float) -> int:

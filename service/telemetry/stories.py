@@ -10,16 +10,19 @@ import heapq
 import time
 from collections import deque
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from protocols.bounds import Bound, ignore_bound
 from protocols.telemetry import Outcome
 from service.telemetry.figures import HopName, figures_of
 from service.telemetry.identifiers import shown_id
 from service.telemetry.waterfall import render_waterfall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from protocols.bounds import OnBound
     from protocols.telemetry import RequestStory
     from service.telemetry.figures import Figures, Hop
 
@@ -27,6 +30,8 @@ __all__ = ["Stories", "render_waterfall", "story_as_dict"]
 
 # Together 256 stories, about 200 KB.
 LAST, FAILED, SLOW = 128, 64, 32
+# In one answer.
+MOST_TOLD = 16
 # The slowest of this window and of the one before it are kept: the cold start does not stay on top for ever.
 WINDOW_S = 600.0
 
@@ -34,9 +39,13 @@ _FAILURES = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcom
 
 
 class Stories:
-    """Bounded, in the order of endings. Belongs to the event loop."""
+    """Bounded, in the order of endings. Belongs to the event loop.
 
-    def __init__(self) -> None:
+    on_bound: told when a story makes room for another one, or is left out of an answer.
+    """
+
+    def __init__(self, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._last: deque[RequestStory] = deque(maxlen=LAST)
         self._failed: deque[RequestStory] = deque(maxlen=FAILED)
         # Heaps of (duration, engine id, story): the id is unique, so stories are never compared.
@@ -46,6 +55,8 @@ class Stories:
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Keep it, at the cost of an older one."""
+        if len(self._last) == LAST:
+            self._on_bound(Bound.STORIES)
         self._last.append(story)
         if story.outcome in _FAILURES:
             self._failed.append(story)
@@ -60,12 +71,13 @@ class Stories:
         elif entry > self._slow[0]:
             heapq.heapreplace(self._slow, entry)
 
-    def select(self, which: str | int, limit: int = 16) -> list[RequestStory]:
+    def select(self, which: str | int, limit: int = MOST_TOLD) -> list[RequestStory]:
         """At most ``limit`` stories, what was asked for most likely first.
 
         which: "last" or "failed" (newest first), "slowest" (slowest first), or an id: the engine's (a
         number) or the caller's (several requests may have had it; newest first).
         """
+        found: Iterator[RequestStory]
         match which:
             case "last":
                 found = reversed(self._last)
@@ -76,7 +88,10 @@ class Stories:
             case _:
                 wanted = str(which)
                 found = (story for story in self._all() if wanted in (str(story.engine_id), story.context_id))
-        return [story for story, _ in zip(found, range(limit), strict=False)]
+        told = list(islice(found, limit))
+        if next(found, None) is not None:
+            self._on_bound(Bound.TRACE_ANSWER)
+        return told
 
     def _all(self) -> list[RequestStory]:
         """Every story once, newest first."""

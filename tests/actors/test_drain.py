@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.admission import Admission
-from actors.drain import HEARTBEAT_S, DrainCoordinator, DrainLadder, DrainReport
+from actors.drain import HEARTBEAT_S, DrainCoordinator, DrainLadder
 from actors.outbox import Terminal
 from actors.settings import GraphSettings
 from protocols.engine import EngineCapabilities
 from protocols.errors import EngineShutdown
 from protocols.steps import FinishReason
-from protocols.telemetry import Outcome, WorkerState
+from protocols.telemetry import DrainReport, Outcome, WorkerState
 from tests.actors.office import Office, closed_lane
 from tests.actors.world import open_world as open_audited
 from tests.doubles.engines import NeverFirstToken, ScriptedEngine, SteppingEngine, engine_info
@@ -50,7 +50,7 @@ class TestFinishing:
         """Nobody to wait for."""
         async with open_world() as world:
             report = await drained(world)
-            assert report == DrainReport(live_at_start=0, finished=0, interrupted=0, seconds=0.0)
+            assert report == DrainReport(live_at_start=0, finished=0, moved=0, interrupted=0, seconds=0.0)
             assert world.listener.states[-2:] == [WorkerState.DRAINING, WorkerState.DRAINED]
 
     async def test_work_in_hand_ends_with_all_its_tokens(self, open_world: OpenWorld) -> None:
@@ -63,7 +63,9 @@ class TestFinishing:
                 report = await drained(world, 21, 30)
             assert len(visit.reader.tokens) == 200
             assert visit.reader.finish_reasons == ["length"]
-            assert report == DrainReport(live_at_start=1, finished=1, interrupted=0, seconds=seconds(1.795))
+            assert report == DrainReport(
+                live_at_start=1, finished=1, moved=0, interrupted=0, seconds=seconds(1.795)
+            )
 
     async def test_those_who_wait_for_a_slot_are_work_in_hand(self, open_world: OpenWorld) -> None:
         """Admitted is admitted: a slot that gets free during the drain is given to them."""
@@ -134,7 +136,10 @@ class TestLadder:
             report = await drained(world, 7.0, 10.0)
             ended = [world.listener.stories[visit.id].ended_s - start_s for visit in (movable, fixed)]
             assert ended == [seconds(7.0), seconds(10.0)]
-            assert report == DrainReport(live_at_start=2, finished=0, interrupted=2, seconds=seconds(10.0))
+            assert report == DrainReport(
+                live_at_start=2, finished=0, moved=1, interrupted=2, seconds=seconds(10.0)
+            )
+            assert [world.listener.stories[visit.id].is_moved for visit in (movable, fixed)] == [True, False]
             assert world.engine.ids_of("abort") == [movable.id, fixed.id]
             for visit in (movable, fixed):
                 assert isinstance((await visit.answer()).error, EngineShutdown)
@@ -181,12 +186,19 @@ class TestLadder:
             assert report.seconds == seconds(5.0)
 
     async def test_it_says_how_many_are_left(self, open_world: OpenWorld) -> None:
-        """At the start, at every heartbeat, at every rung, and zero at the end."""
+        """And for how long they may be: at the start, at every heartbeat, at every rung; zero at the end."""
         async with open_world(NeverFirstToken()) as world:
             await world.ask_settled(n=2)
             await drained(world, 2.5 * HEARTBEAT_S, 3.5 * HEARTBEAT_S)
-            assert world.listener.drain_figures == [1, 1, 1, 1, 1, 0]
-            assert world.listener.drain_seconds == [seconds(3.5 * HEARTBEAT_S)]
+            assert world.listener.drain_figures == [
+                (1, seconds(3.5 * HEARTBEAT_S)),
+                (1, seconds(2.5 * HEARTBEAT_S)),
+                (1, seconds(1.5 * HEARTBEAT_S)),
+                (1, seconds(HEARTBEAT_S)),
+                (1, 0.0),
+                (0, 0.0),
+            ]
+            assert [report.seconds for report in world.listener.drain_reports] == [seconds(3.5 * HEARTBEAT_S)]
 
 
 class TestHurry:
@@ -271,7 +283,10 @@ class TestResume:
             await world.ask_settled()
             await world.ask_settled()
             report = await drained(world, 7, 10)
-            assert report == DrainReport(live_at_start=2, finished=0, interrupted=2, seconds=seconds(7))
+            assert report == DrainReport(
+                live_at_start=2, finished=0, moved=2, interrupted=2, seconds=seconds(7)
+            )
+            assert world.listener.drain_reports[-1] is report
 
     async def test_a_drained_worker_can_be_drained(self, open_world: OpenWorld) -> None:
         """cleanup() after a control route: over at once, the door stays shut."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from protocols.telemetry import (
     AbortResult,
     CancelReason,
+    DrainReport,
     NullTelemetry,
     Outcome,
     Phase,
@@ -16,6 +17,7 @@ from protocols.telemetry import (
 )
 
 if TYPE_CHECKING:
+    from protocols.bounds import Bound
     from protocols.steps import EngineStep
 
 
@@ -31,8 +33,9 @@ class RecordingTelemetry(NullTelemetry):
         self.states: list[WorkerState] = []
         self.steps = 0
         self.tokens = 0
-        self.drain_figures: list[int] = []
-        self.drain_seconds: list[float] = []
+        self.drain_figures: list[tuple[int, float]] = []
+        self.drain_reports: list[DrainReport] = []
+        self.bounds: Counter[Bound] = Counter()
 
     @property
     def outcomes(self) -> Counter[Outcome]:
@@ -62,8 +65,11 @@ class RecordingTelemetry(NullTelemetry):
     def state_changed(self, state: WorkerState) -> None:
         self.states.append(state)
 
-    def drain_progress(self, remaining: int) -> None:
-        self.drain_figures.append(remaining)
+    def drain_progress(self, remaining: int, left_s: float) -> None:
+        self.drain_figures.append((remaining, left_s))
 
-    def drain_ended(self, seconds: float) -> None:
-        self.drain_seconds.append(seconds)
+    def drain_ended(self, report: DrainReport) -> None:
+        self.drain_reports.append(report)
+
+    def bound_reached(self, bound: Bound) -> None:
+        self.bounds[bound] += 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
+from dynamo.llm.exceptions import EngineShutdown, HttpError, InvalidArgument
 
+from protocols.bounds import Bound
 from protocols.telemetry import Outcome, WorkerState
 from service.controls import Controls
 from service.telemetry.recorder import RecorderSettings, build_recorder
@@ -28,12 +30,10 @@ TOKEN = "a long secret"
 def test_status_before_the_start(open_worker: OpenWorker) -> None:
     """Starting, nobody live, and certainly not safe to delete."""
     with open_worker() as worker:
-        assert worker.control("status") == {
-            "state": "starting",
-            "live": 0,
-            "in_flight": 0,
-            "safe_to_delete": False,
-        }
+        status = worker.control("status")
+        assert status.pop("tasks") >= 1
+        assert status.pop("rss_bytes") > 0
+        assert status == {"state": "starting", "live": 0, "in_flight": 0, "safe_to_delete": False}
 
 
 def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
@@ -53,6 +53,8 @@ def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
         assert status.pop("outcomes") == {
             outcome.value: int(outcome is Outcome.COMPLETED) for outcome in Outcome
         }
+        assert status.pop("tasks") >= len(worker.graph.actors)
+        assert status.pop("rss_bytes") > 1 << 20
         assert status == {
             "state": "serving",
             "live": 2,
@@ -76,25 +78,119 @@ def test_every_answer_is_json(open_worker: OpenWorker) -> None:
 class FakeWorker:
     """As much of a worker as the verdict looks at."""
 
-    def __init__(self, state: WorkerState, readers: int, *, is_idle: bool) -> None:
+    def __init__(self, state: WorkerState, readers: int, *, is_idle: bool, is_dead: bool) -> None:
         self.open_readers = readers
         self.graph = self.drain = self.executor = self.ledger = self.death = self.discovery = self
         self.state = state
         self.is_idle = is_idle
-        self.is_dead = self.is_listed = self.is_stopping = False
+        self.is_dead = is_dead
+        self.is_listed = self.is_stopping = False
         self.live_count = self.waiting_requests = self.running_sequences = self.started = 0
         self.outcomes: dict[Outcome, int] = {}
 
 
 @pytest.mark.parametrize(
-    ("state", "readers", "is_idle"),
-    list(product([WorkerState.SERVING, WorkerState.DRAINING, WorkerState.DRAINED], [0, 1], [True, False])),
+    ("state", "readers", "is_idle", "is_dead"),
+    list(
+        product(
+            [WorkerState.SERVING, WorkerState.DRAINING, WorkerState.DRAINED],
+            [0, 1],
+            [True, False],
+            [True, False],
+        )
+    ),
 )
-def test_safe_to_delete_is_drained_and_read_and_idle(state: WorkerState, readers: int, is_idle: bool) -> None:
-    """All three or not at all."""
-    worker: Any = FakeWorker(state, readers, is_idle=is_idle)
-    verdict = Controls(worker, worker).status()["safe_to_delete"]
-    assert verdict is (state is WorkerState.DRAINED and readers == 0 and is_idle)
+def test_safe_to_delete_is_drained_and_read_and_idle_and_alive(
+    state: WorkerState, readers: int, is_idle: bool, is_dead: bool
+) -> None:
+    """All four or not at all."""
+    worker: Any = FakeWorker(state, readers, is_idle=is_idle, is_dead=is_dead)
+
+    async def ask() -> dict[str, Any]:
+        return Controls(worker, worker).status()
+
+    verdict = asyncio.run(ask())["safe_to_delete"]
+    assert verdict is (state is WorkerState.DRAINED and readers == 0 and is_idle and not is_dead)
+
+
+def test_an_answer_that_is_not_read_yet_is_not_safe(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drained, the engine idle, and one client still reading: the drain's answer and the status say no."""
+    monkeypatch.setattr("service.controls._READ_S", 0.1)
+    with open_worker() as worker:
+        worker.open()
+        call = worker.ask(wire_request(max_tokens=3))
+        worker.until(lambda: worker.graph.ledger.is_empty)
+        answer = worker.control("drain")
+        assert (answer["state"], answer["readers"], answer["safe_to_delete"]) == ("drained", 1, False)
+        assert worker.recorder.bounds == {Bound.READERS: 1}
+        assert call.read_to_end().finish_reasons == ["length"]
+        worker.until(lambda: worker.facade.open_readers == 0)
+        assert worker.control("status")["safe_to_delete"] is True
+
+
+def test_an_engine_that_still_holds_aborted_sequences_is_not_safe(open_worker: OpenWorker) -> None:
+    """Nobody is live and nobody reads, but memory and slot are not confirmed free."""
+    engine = ScriptedEngine(is_confirming=False)
+    with open_worker(engine) as worker:
+        worker.open()
+        call = worker.ask(wire_request())
+        worker.until(lambda: engine.live)
+        answer = worker.control("drain", timeout_s=0)
+        assert isinstance(call.read_to_end().error, EngineShutdown)
+        worker.until(lambda: worker.facade.open_readers == 0)
+        assert (answer["state"], answer["in_flight"]) == ("drained", 1)
+        assert worker.control("status")["safe_to_delete"] is False
+        worker.finish(1)
+        worker.until(lambda: worker.graph.executor.is_idle)
+        assert worker.control("status")["safe_to_delete"] is True
+
+
+def test_a_resumed_worker_is_not_safe_until_it_is_drained_again(open_worker: OpenWorker) -> None:
+    """The verdict is about now."""
+    with open_worker() as worker:
+        worker.open()
+        verdicts = [
+            worker.control(name)["safe_to_delete"]
+            for name in ("status", "drain", "resume", "status", "drain")
+        ]
+        assert verdicts == [False, True, False, False, True]
+
+
+def test_a_dying_worker_is_not_safe(open_worker: OpenWorker) -> None:
+    """Not even one that was drained: it is on its way out by itself, and says failed."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        assert worker.control("drain")["safe_to_delete"] is True
+        worker.loop.call(engine.die)
+        worker.until(lambda: worker.facade.death.is_dead)
+        status = worker.control("status")
+        assert (status["state"], status["safe_to_delete"]) == ("failed", False)
+
+
+def test_so_many_may_wait_for_a_drain_and_no_more(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes on top is told so at once, with the code for overload; the others get their answer."""
+    monkeypatch.setattr("service.controls.MOST_CALLS", 2)
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        call = worker.ask(wire_request())
+        worker.until(lambda: engine.live)
+        waiting = [worker.loop.begin(worker.facade.engine_control("drain", {})) for _ in range(2)]
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+        with pytest.raises(HttpError) as refusal:
+            worker.control("drain")
+        assert refusal.value.code == 429
+        assert worker.recorder.bounds == {Bound.CONTROL_CALLS: 1}
+        assert worker.control("status")["state"] == "draining"
+        worker.finish(1)
+        call.read_to_end()
+        assert [one.result(10)["state"] for one in waiting] == ["drained"] * 2
+        assert worker.control("drain")["state"] == "drained"
 
 
 def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
@@ -113,8 +209,9 @@ def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
         assert answer["state"] == "drained"
         assert answer["safe_to_delete"] is True
         assert answer["in_discovery"] is False
-        assert answer["interrupted"] == 0
         assert answer["seconds"] >= 0
+        figures = ("live_at_start", "finished", "moved", "interrupted")
+        assert [answer[name] for name in figures] == [4, 4, 0, 0]
 
 
 def test_a_drained_worker_sends_requests_elsewhere_until_it_is_resumed(open_worker: OpenWorker) -> None:
@@ -144,7 +241,8 @@ def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) ->
         for call in calls:
             assert isinstance(call.read_to_end().error, EngineShutdown)
         answer = draining.result(10)
-        assert answer["interrupted"] == 2
+        figures = ("live_at_start", "finished", "moved", "interrupted")
+        assert [answer[name] for name in figures] == [2, 0, 1, 2]
         assert answer["outcomes"]["interrupted"] == 2
 
 

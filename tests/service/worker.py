@@ -76,9 +76,6 @@ class RecorderDouble(RecordingTelemetry):
     def kv_events(self, result: str, count: int) -> None:
         self.kv_counts[result] += count
 
-    def drain_until(self, ends_s: float) -> None:
-        self.drain_ends_s = ends_s
-
     def shutdown(self) -> None:
         self.shutdowns += 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.telemetry import CancelReason, Outcome, Phase, RequestStory
+from protocols.telemetry import CancelReason, DrainReport, Outcome, Phase, RequestStory
 
 TRACE_ID = "0123456789abcdef0123456789abcdef"
 PARENT_ID = "1122334455667788"
@@ -51,6 +51,18 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
     }
     fields.setdefault("finish_reasons", (fields["finish_reason"],) * fields["n"])
     return RequestStory(**fields)
+
+
+def report_of_drain(**changes: Any) -> DrainReport:
+    """Five were live: three finished, one goes on elsewhere, one was lost."""
+    fields: dict[str, Any] = {
+        "live_at_start": 5,
+        "finished": 3,
+        "moved": 1,
+        "interrupted": 2,
+        "seconds": 1.25,
+    }
+    return DrainReport(**{**fields, **changes})
 
 
 def outcome_of(story: RequestStory) -> str:

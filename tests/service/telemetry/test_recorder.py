@@ -10,6 +10,7 @@ import anyio
 import pytest
 from prometheus_client import generate_latest
 
+from protocols.bounds import Bound
 from protocols.steps import EngineStep
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Telemetry, WorkerState
 from service.telemetry.loop_lag import INTERVAL_S, LoopLag
@@ -19,7 +20,7 @@ from service.telemetry.request_log import RequestLog
 from service.telemetry.stories import Stories, render_waterfall
 from tests.service.telemetry.collectors import attributes_of
 from tests.service.telemetry.readings import changes, samples_of
-from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
+from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, report_of_drain, tale, tale_of_each
 
 if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
@@ -169,28 +170,45 @@ def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
     recorder = new_recorder()
     recorder.state_changed(WorkerState.SERVING)
     recorder.state_changed(WorkerState.DRAINING)
-    recorder.drain_progress(3)
-    recorder.drain_progress(0)
-    recorder.drain_ended(1.25)
+    recorder.drain_progress(3, 12.5)
+    recorder.drain_progress(0, 12.0)
+    recorder.drain_ended(report_of_drain(finished=5, moved=0, interrupted=0))
     recorder.state_changed(WorkerState.FAILED)
     assert lines.named("worker.state") == [
         {"level": "INFO", "state": "serving"},
         {"level": "INFO", "state": "draining", "before": "serving"},
         {"level": "ERROR", "state": "failed", "before": "draining"},
     ]
-    assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 3}]
-    assert lines.named("drain.ended") == [{"level": "INFO", "seconds": 1.25}]
+    assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 3, "left_s": 12.5}]
+    ended = {"live_at_start": 5, "finished": 5, "moved": 0, "interrupted": 0, "seconds": 1.25}
+    assert lines.named("drain.ended") == [{"level": "INFO", **ended}]
 
 
-def test_a_draining_worker_says_how_long_it_may_take(lines: Lines):
-    """Once somebody has told it; for this drain only."""
-    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2")
-    recorder = Recorder(metrics, Stories(), RequestLog(clock=lambda: 100.0), None)
-    recorder.drain_until(112.5)
-    recorder.drain_progress(2)
-    recorder.drain_ended(1.0)
-    recorder.drain_progress(1)
-    assert [line.get("left_s") for line in lines.named("drain.waiting")] == [12.5, None]
+@pytest.mark.parametrize(
+    ("interrupted", "words"),
+    [(1, "1 request interrupted by shutdown"), (2, "2 requests interrupted by shutdown")],
+)
+def test_a_drain_that_cut_somebody_short_says_so_as_a_warning(
+    new_recorder: NewRecorder, lines: Lines, interrupted: int, words: str
+):
+    """In words that can be looked for, with all figures (S04)."""
+    new_recorder().drain_ended(report_of_drain(interrupted=interrupted))
+    ended = {"live_at_start": 5, "finished": 3, "moved": 1, "interrupted": interrupted, "seconds": 1.25}
+    assert lines.named("drain.ended") == [{"level": "WARNING", "about": words, **ended}]
+
+
+def test_a_request_that_goes_on_elsewhere_is_told_from_one_that_is_lost(
+    new_recorder: NewRecorder, lines: Lines
+):
+    """Both are interrupted; one of them is moved, in the metrics and in its line."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry)
+    for is_moved in (True, False):
+        recorder.request_ended(tale(Outcome.INTERRUPTED, is_moved=is_moved))
+    counted = changes(before, samples_of(recorder.registry))
+    assert counted['requests_total{outcome="interrupted"}'] == 2
+    assert counted["requests_moved_total"] == 1
+    assert [line.get("is_moved") for line in lines.named("request.ended")] == [True, None]
 
 
 def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lines):
@@ -220,8 +238,10 @@ def _tell_everything(recorder: Telemetry) -> None:
     recorder.abort_result(AbortResult.TIMED_OUT)
     recorder.step_done(EngineStep([], 0.0, 1.0), 1)
     recorder.state_changed(WorkerState.DRAINING)
-    recorder.drain_progress(1)
-    recorder.drain_ended(1.0)
+    recorder.drain_progress(1, 0.0)
+    recorder.drain_ended(report_of_drain())
+    for bound in Bound:
+        recorder.bound_reached(bound)
 
 
 @pytest.mark.parametrize("broken", ["stories", "log", "spans"])

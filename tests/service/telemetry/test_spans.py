@@ -16,6 +16,7 @@ from tests.service.telemetry.tales import (
     TRACE_ID,
     UNSAMPLED,
     outcome_of,
+    report_of_drain,
     tale,
     tale_of_each,
 )
@@ -183,20 +184,21 @@ def test_a_probe_leaves_no_spans(open_collector: OpenCollector, new_recorder: Ne
 
 
 def test_a_drain_is_a_trace_of_its_own(open_collector: OpenCollector, new_recorder: NewRecorder):
-    """How long, how many were live, how many were cut short; what came before does not count."""
+    """How long, how many were live, and what became of them."""
     with open_collector() as collector:
         recorder = new_recorder(_environ())
-        recorder.request_ended(tale(Outcome.INTERRUPTED))
         recorder.state_changed(WorkerState.DRAINING)
-        recorder.drain_progress(3)
-        recorder.request_ended(tale(Outcome.INTERRUPTED))
-        recorder.drain_progress(0)
-        recorder.drain_ended(1.0)
+        recorder.drain_ended(report_of_drain())
         recorder.shutdown()
         (span,) = collector.all_spans
     assert (span.name, span.parent_span_id) == ("actor.drain", b"")
     assert span.end_time_unix_nano >= span.start_time_unix_nano
-    assert attributes_of(span.attributes) == {"actor.drain.live_at_start": 3, "actor.drain.interrupted": 1}
+    assert attributes_of(span.attributes) == {
+        "actor.drain.live_at_start": 5,
+        "actor.drain.finished": 3,
+        "actor.drain.moved": 1,
+        "actor.drain.interrupted": 2,
+    }
 
 
 def test_roots_are_not_recorded_when_the_operator_records_none(
@@ -206,7 +208,7 @@ def test_roots_are_not_recorded_when_the_operator_records_none(
     with open_collector() as collector:
         recorder = new_recorder({**_environ(), "OTEL_TRACES_SAMPLE_RATIO": "0"})
         recorder.state_changed(WorkerState.DRAINING)
-        recorder.drain_ended(1.0)
+        recorder.drain_ended(report_of_drain())
         recorder.shutdown()
         assert collector.requests == []
 
