@@ -84,7 +84,7 @@ class Stack:
         argv += self._options if options is None else list(options)
         environment = {**self._environ, "DYN_SYSTEM_PORT": str(port), **(environ or {})}
         child = Child("worker", argv, environment, self._folder / f"worker-{port}.log")
-        return Worker(child, Client(port))
+        return Worker(child, Client(port), port)
 
     def wait_ready(self, workers: int | None = None) -> Stack:
         """Until the frontend lists a model and every worker says it serves."""
@@ -159,10 +159,11 @@ class Stack:
 
 @dataclass
 class Worker:
-    """One worker process and its system server."""
+    """One worker process, and its system server at a port of the loopback."""
 
     child: Child
     system: Client
+    port: int
 
     def is_healthy(self) -> bool:
         """Whether its own health answers 200."""
