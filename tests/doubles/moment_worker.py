@@ -14,7 +14,10 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-from actors.engines.synthetic import SyntheticEngine
+import msgspec
+
+from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
+from protocols.spec import GenerationSpec, GuidedKind
 from service import serving
 from service.engine import ActorEngine
 from service.main import entry_point
@@ -91,11 +94,38 @@ def _before_last_chunk(halt: Halt) -> None:
     setattr(ActorEngine, "generate", generate)  # noqa: B010 - the type of a method is not ours to change
 
 
+class _SlowPreparer:
+    """Has no grammar at hand, and stands at the gate with the first that is asked for."""
+
+    def __init__(self, halt: Halt) -> None:
+        self._halt = halt
+
+    def find(self, _spec: GenerationSpec) -> GenerationSpec | None:
+        return None
+
+    async def prepare(self, spec: GenerationSpec) -> GenerationSpec:
+        await self._halt.in_loop()
+        return spec.with_grammar("anything")
+
+
+def _in_grammar(halt: Halt) -> None:
+    """While a grammar is being compiled: the engine takes any regex, and obeys none."""
+    original = SyntheticEngine.__init__
+
+    def make(self: SyntheticEngine, config: SyntheticConfig) -> None:
+        original(self, config)
+        self.capabilities = msgspec.structs.replace(self.capabilities, guided=frozenset({GuidedKind.REGEX}))
+        setattr(self, "preparer", _SlowPreparer(halt))  # noqa: B010 - the engine has none of its own
+
+    setattr(SyntheticEngine, "__init__", make)  # noqa: B010 - the type of a method is not ours to change
+
+
 MOMENTS: dict[str, Callable[[Halt], None]] = {
     "model": _before(serving, "resolve_model"),
     "load": _before_async(SyntheticEngine, "start"),
     "registration": _before_async(ActorEngine, "on_endpoint_ready"),
     "serving": _before_async(ActorEngine, "health_check_payload"),
+    "grammar": _in_grammar,
     "last_token": _before_last_chunk,
     "cleanup": _before_async(SyntheticEngine, "stop"),
     # The framework has returned and the code is decided; nothing ignores signals yet.

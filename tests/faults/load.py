@@ -13,7 +13,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -153,9 +153,10 @@ class _Reading:
 class Load:
     """``with Load(port, model) as load: load.start(Kind.PLAIN, 64, max_tokens=200)``. Any one thread."""
 
-    def __init__(self, port: int, model: str) -> None:
+    def __init__(self, port: int, model: str, headers: Mapping[str, str] | None = None) -> None:
         self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
         self._model = model
+        self._headers = headers
         self._answers: list[Answer] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
@@ -217,6 +218,7 @@ class Load:
 
     async def _open(self) -> None:
         self._session = aiohttp.ClientSession(
+            headers=self._headers,
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None),
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -12,11 +14,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from tests.e2e.stacks import Stack, Worker
 
 PROGRAM = (sys.executable, "-m", "tests.doubles.moment_worker")
 BOTH = [signal.SIGTERM, signal.SIGINT]
 PATIENCE_S = 60.0
+# What the framework adds to every figure of ours.
+FRAMEWORK_LABELS = frozenset(
+    {
+        "dynamo_namespace",
+        "dynamo_component",
+        "dynamo_endpoint",
+        "worker_id",
+        "model",
+        "model_name",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -74,12 +89,47 @@ def wait_handled(pid: int) -> None:
         time.sleep(0.001)
 
 
+def wait_exit(worker: Worker, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
+    """Its exit code, and when it had ended, monotonic."""
+    code = worker.child.wait(timeout_s)
+    return code, time.monotonic()
+
+
+def figures_of(worker: Worker) -> dict[str, float]:
+    """Every figure of ours on its metrics page, by name and our own labels."""
+    status, page = worker.system.get("/metrics")
+    assert status == 200
+    return read_figures(page)
+
+
+def read_figures(page: str) -> dict[str, float]:
+    """``dynamo_actor_requests_total{outcome="completed"}`` -> 3.0; labels of the framework left out."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        for name, labels, value, *_ in family.samples:
+            ours = {key: text for key, text in labels.items() if key not in FRAMEWORK_LABELS}
+            shown = ",".join(f'{key}="{text}"' for key, text in sorted(ours.items()))
+            if name.startswith("dynamo_actor_"):
+                found[f"{name}{{{shown}}}" if shown else name] = value
+    return found
+
+
 def listed(folder: Path) -> list[Path]:
     """The workers that a frontend would find in the store of a stack in this folder.
 
     What the framework keeps about their models goes when it has not been renewed for some seconds.
     """
     return [path for path in (folder / "discovery" / "v1" / "instances").rglob("*") if path.is_file()]
+
+
+def forget_dead(folder: Path) -> None:
+    """Let the store forget workers that nobody can reach, as it does when their leases have run out."""
+    for instance in listed(folder):
+        port = re.search(r"127\.0\.0\.1:(\d+)", instance.read_text(encoding="utf-8"))
+        assert port is not None
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port[1]))) != 0:
+                instance.unlink()
 
 
 @contextmanager
