@@ -18,6 +18,7 @@ from actors.ticket import Ticket
 from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
+from protocols.bounds import Bound
 from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
@@ -85,7 +86,7 @@ class Executor:
         self._telemetry = around.telemetry
         self._clock = around.clock
         self._watch = HangWatch(limits.hang_timeout_s)
-        self._waiting_room = WaitingRoom()
+        self._waiting_room = WaitingRoom(self._telemetry.bound_reached)
         self._rows: dict[EngineId, _Row] = {}
         self._used = 0
 
@@ -130,6 +131,8 @@ class Executor:
     async def _serve_steps(self) -> None:
         while True:
             step = self.on_step(await self._engine.next_step())
+            if self._lanes.streamer.is_full:
+                self._telemetry.bound_reached(Bound.STREAMER_LANE)
             await self._lanes.streamer.send(step)
 
     async def _watch_engine(self) -> None:
@@ -166,6 +169,8 @@ class Executor:
         if ticket.is_probe and self._is_full() and self._watch.is_moving:
             self._answer_probe(ticket)
             return
+        if self._waiting_room or self._used + resolved.spec.n > self._limits.capacity:
+            self._telemetry.bound_reached(Bound.ENGINE_SEQUENCES)
         self._waiting_room.add(resolved)
         self._fill()
 
@@ -260,6 +265,8 @@ class Executor:
         wanted = row.ticket.outbox.is_held
         if wanted != row.is_paused and not row.is_aborting and self._engine.capabilities.can_pause:
             row.is_paused = wanted
+            if wanted:
+                self._telemetry.bound_reached(Bound.OUTBOX)
             (self._engine.pause if wanted else self._engine.resume)(engine_id)
 
     def _abort(self, row: _Row) -> None:

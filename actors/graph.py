@@ -24,6 +24,7 @@ from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
+from protocols.bounds import Bound
 from protocols.caller import Caller
 from protocols.engine import EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
@@ -198,5 +199,7 @@ async def open_graph(settings: GraphSettings, around: Surroundings) -> AsyncGene
             graph.close()
     finally:
         telemetry.state_changed(WorkerState.STOPPING)
-        with anyio.move_on_after(settings.engine_stop_s, shield=True):
+        with anyio.move_on_after(settings.engine_stop_s, shield=True) as patience:
             await engine.stop()
+        if patience.cancelled_caught:
+            telemetry.bound_reached(Bound.ENGINE_STOP)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from actors.admission import Admission
@@ -9,11 +13,15 @@ from actors.ledger import Ledger
 from actors.mailbox import receive_all, send
 from actors.outbox import Terminal
 from actors.ticket import Ticket
+from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, InvalidRequest, Overloaded, ServiceError
 from protocols.messages import Admitted, Submit
 from protocols.requests import decode_request, unknown_keys
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Telemetry
+
+# Keys without a meaning that are named of one request; a request may bring thousands.
+MOST_NAMED = 8
 
 
 class RequestIntake:
@@ -32,6 +40,7 @@ class RequestIntake:
         self._ledger = ledger
         self._admission = admission
         self._telemetry = telemetry
+        self._on_full = partial(telemetry.bound_reached, Bound.RESOLVER_LANE)
 
     async def run(self) -> None:
         """Until the facade's end of the lane is closed."""
@@ -39,7 +48,7 @@ class RequestIntake:
             async for submit in receive_all(self._inbox):
                 admitted = self.on_submit(submit)
                 if admitted is not None:
-                    await send(self._resolver, admitted)
+                    await send(self._resolver, admitted, self._on_full)
 
     def on_submit(self, submit: Submit) -> Admitted | None:
         """Admit, or end the request here: refused with a typed error, or already cancelled."""
@@ -54,14 +63,15 @@ class RequestIntake:
         except ServiceError as exc:
             if not ticket.is_probe:
                 self._telemetry.request_rejected(rejection_reason(exc))
+            elif isinstance(exc, Overloaded):
+                self._telemetry.bound_reached(Bound.HEALTH_PROBES)
             self._ledger.refuse(ticket, exc)
             return None
 
     def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
         self._admission.check_room(ticket)
         request = decode_request(submit.wire)
-        for key in unknown_keys(submit.wire):
-            self._telemetry.request_named_unknown(key)
+        self._name_unknown(submit.wire)
         ticket.prompt_tokens = len(request.token_ids)
         ticket.has_stop_strings = bool(request.stop_conditions.stop)
         self._admission.set_deadline(ticket)
@@ -69,6 +79,13 @@ class RequestIntake:
         ticket.outbox.bound_tokens = self._admission.bound_of(request)
         self._ledger.admit(ticket, reserved_tokens)
         return Admitted(ticket.engine_id, request)
+
+    def _name_unknown(self, wire: Mapping[str, Any]) -> None:
+        strange = unknown_keys(wire)
+        for key in strange[:MOST_NAMED]:
+            self._telemetry.request_named_unknown(key)
+        if len(strange) > MOST_NAMED:
+            self._telemetry.bound_reached(Bound.UNKNOWN_KEYS)
 
     def _end_unheard(self, ticket: Ticket) -> None:
         """The caller left before anybody looked at the request: the engine never hears of it."""

@@ -6,7 +6,7 @@ cost a tenth of it on a burst. So we try first and wait only when there is somet
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import anyio
@@ -23,11 +23,12 @@ class Mailbox(NamedTuple):
     capacity: int
 
 
-async def send(lane: MemoryObjectSendStream[T], message: T) -> None:
-    """Put a message into a lane; wait only when the lane is full."""
+async def send(lane: MemoryObjectSendStream[T], message: T, on_full: Callable[[], None]) -> None:
+    """Put a message into a lane; wait only when the lane is full. ``on_full`` is called before that."""
     try:
         lane.send_nowait(message)
     except anyio.WouldBlock:
+        on_full()
         await lane.send(message)
 
 

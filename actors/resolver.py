@@ -7,6 +7,7 @@ costly one holds up only its like: other requests overtake it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -19,6 +20,7 @@ from actors.outbox import Terminal
 from actors.resolving import SpecRules
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
+from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, GenerationFailed, InternalError, Overloaded, RequestError
 from protocols.messages import Admitted, Resolved, Unprepared
 from protocols.spec import GenerationSpec
@@ -55,6 +57,7 @@ class SpecResolver:
         self._preparer = around.engine.preparer
         self._clock = around.clock
         self._telemetry = around.telemetry
+        self._on_full = partial(around.telemetry.bound_reached, Bound.EXECUTOR_LANE)
         self._under_way: Unprepared | None = None
 
     async def run(self) -> None:
@@ -65,7 +68,7 @@ class SpecResolver:
                 async for admitted in receive_all(self._lanes.inbox):
                     resolved = self.on_admitted(admitted)
                     if resolved is not None:
-                        await send(self._lanes.executor, resolved)
+                        await send(self._lanes.executor, resolved, self._on_full)
 
     async def _serve_parked(self) -> None:
         async with self._lanes.parked:
@@ -74,7 +77,7 @@ class SpecResolver:
                 resolved = await self.on_unprepared(unprepared)
                 self._under_way = None
                 if resolved is not None:
-                    await send(self._lanes.executor, resolved)
+                    await send(self._lanes.executor, resolved, self._on_full)
 
     def on_admitted(self, admitted: Admitted) -> Resolved | None:
         """Resolve, park, or refuse with the name of the field. A request that has ended is dropped."""

@@ -34,9 +34,14 @@ class StepLane:
         """Steps that the reader has not taken yet."""
         return len(self._steps)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the writer would have to wait."""
+        return len(self._steps) >= self.capacity
+
     async def send(self, step: EngineStep) -> None:
         """Executor: hand one over; wait while the lane is full. Raises BrokenResourceError once closed."""
-        while len(self._steps) >= self.capacity and not self._is_closed:
+        while self.is_full and not self._is_closed:
             await self._room.wait()
         if self._is_closed:
             raise anyio.BrokenResourceError

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.messages import Resolved
 from protocols.steps import EngineId
 
@@ -24,9 +25,13 @@ class _Seat:
 
 
 class WaitingRoom:
-    """Ordered by (-priority, arrival). Sizes are in sequences: a request costs its ``n``."""
+    """Ordered by (-priority, arrival). Sizes are in sequences: a request costs its ``n``.
 
-    def __init__(self) -> None:
+    on_bound: told when a request has been passed for the last time.
+    """
+
+    def __init__(self, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._seats: list[_Seat] = []
         self._arrivals = 0
 
@@ -61,3 +66,5 @@ class WaitingRoom:
         """Everyone who sat before the one that was called has been passed once."""
         for seat in self._seats[:place]:
             seat.passes += 1
+            if seat.passes == PASSES_ALLOWED:
+                self._on_bound(Bound.OVERTAKING)

@@ -14,6 +14,7 @@ class Bound(StrEnum):
 
     # The graph's.
     OUTBOX = "outbox"
+    OVERTAKING = "overtaking"
     HEALTH_PROBES = "health_probes"
     UNKNOWN_KEYS = "unknown_keys"
     RESOLVER_LANE = "resolver_lane"

@@ -162,9 +162,9 @@ class Recorder:
         if self._spans is not None:
             self._guard("spans", partial(self._spans.drain_ended, report))
 
-    def bound_reached(self, bound: Bound) -> None:
+    def bound_reached(self, bound: Bound, count: int = 1, /) -> None:
         """A bound was reached; the log says so of those after which there is nobody to ask."""
-        self.on_bound(bound)
+        self.on_bound(bound, count)
         if bound is Bound.ENGINE_STOP:
             self._guard("log", self._log.engine_left_behind)
 

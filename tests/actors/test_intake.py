@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from actors.admission import Admission
-from actors.intake import REJECTION_REASONS, RequestIntake, rejection_reason
+from actors.intake import MOST_NAMED, REJECTION_REASONS, RequestIntake, rejection_reason
 from actors.settings import GraphSettings
+from protocols.bounds import Bound
 from protocols.engine import EngineCapabilities
 from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
 from protocols.messages import Admitted, Submit
@@ -117,6 +118,18 @@ def test_unknown_keys_at_the_top_are_named_and_tolerated(door: Door) -> None:
     assert door.office.listener.unknown_keys == ["brand_new"]
 
 
+def test_of_many_unknown_keys_only_the_first_are_named(door: Door) -> None:
+    """Naming is work in the event loop; that there were more is counted, once a request."""
+    _, admitted = door.knock(wire_request(**{f"key{number}": 1 for number in range(MOST_NAMED)}))
+    assert admitted is not None
+    assert door.office.listener.bounds == {}
+    door.office.listener.unknown_keys.clear()
+    _, admitted = door.knock(wire_request(**{f"key{number}": 1 for number in range(1000)}))
+    assert admitted is not None
+    assert door.office.listener.unknown_keys == [f"key{number}" for number in range(MOST_NAMED)]
+    assert door.office.listener.bounds == {Bound.UNKNOWN_KEYS: 1}
+
+
 def test_a_mark_that_is_not_exactly_true_is_refused_by_name(door: Door) -> None:
     """Not half believed: neither a probe nor a user's request."""
     ticket, _ = door.knock(wire_request(_HEALTH_CHECK="yes"))
@@ -124,12 +137,13 @@ def test_a_mark_that_is_not_exactly_true_is_refused_by_name(door: Door) -> None:
 
 
 def test_a_refused_probe_is_in_no_count(door: Door) -> None:
-    """Two at once are one too many; nobody's figures show it."""
+    """Two at once are one too many; no figure of users shows it, only the bound's own."""
     first, _ = door.knock(wire_request(_HEALTH_CHECK=True))
     second, _ = door.knock(wire_request(_HEALTH_CHECK=True))
     assert first.is_admitted
     assert isinstance(last_word(second).error, Overloaded)
     assert door.office.listener.rejections == {}
+    assert door.office.listener.bounds == {Bound.HEALTH_PROBES: 1}
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+def never() -> None:
+    raise AssertionError("the lane is not full")
+
+
 async def test_messages_come_in_order_until_the_writer_closes() -> None:
     """Those in the lane when it is closed are still given out."""
     writer, reader = anyio.create_memory_object_stream[int](10)
     async with reader:
         async with writer:
             for number in range(5):
-                await send(writer, number)
+                await send(writer, number, never)
         assert [message async for message in receive_all(reader)] == [0, 1, 2, 3, 4]
 
 
@@ -51,13 +55,15 @@ async def test_a_burst_is_taken_in_one_turn() -> None:
 
 
 async def test_a_full_lane_makes_its_writer_wait() -> None:
-    """Never a drop."""
+    """Never a drop; and it says that it has to wait."""
     writer, reader = anyio.create_memory_object_stream[int](1)
     async with writer, reader:
-        await send(writer, 0)
+        waits: list[int] = []
+        await send(writer, 0, lambda: waits.append(0))
         with anyio.move_on_after(5) as scope:
-            await send(writer, 1)
+            await send(writer, 1, lambda: waits.append(1))
         assert scope.cancelled_caught
+        assert waits == [1]
         assert reader.receive_nowait() == 0
         with pytest.raises(anyio.WouldBlock):
             reader.receive_nowait()
@@ -72,10 +78,10 @@ async def test_a_loop_left_by_an_exception_leaves_nothing_behind() -> None:
     """No suspended generator for the garbage collector (warnings are errors here)."""
     writer, reader = anyio.create_memory_object_stream[int](1)
     async with writer, reader:
-        await send(writer, 0)
+        await send(writer, 0, never)
         with pytest.raises(ZeroDivisionError):
             await break_at_first(reader)
-        await send(writer, 1)
+        await send(writer, 1, never)
         async for message in receive_all(reader):
             assert message == 1
             break

@@ -71,5 +71,5 @@ class RecordingTelemetry(NullTelemetry):
     def drain_ended(self, report: DrainReport) -> None:
         self.drain_reports.append(report)
 
-    def bound_reached(self, bound: Bound) -> None:
-        self.bounds[bound] += 1
+    def bound_reached(self, bound: Bound, count: int = 1, /) -> None:
+        self.bounds[bound] += count
