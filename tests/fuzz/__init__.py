@@ -1,0 +1,1 @@
+"""Hostile requests, generated from the request's own schema: ``python -m tests.fuzz`` (``make fuzz``)."""

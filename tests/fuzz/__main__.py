@@ -1,0 +1,81 @@
+"""``python -m tests.fuzz``: hostile requests in process and over HTTP; exit code 1 for a broken promise."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fuzz.in_process import attack_engine
+from tests.fuzz.workers import synthetic_engine, torch_engine
+
+if TYPE_CHECKING:
+    from tests.fuzz.in_process import Findings
+
+_SEED = 20_261_130
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def report(title: str, findings: Findings) -> None:
+    """The table of one run."""
+    say(f"\n## {title}, seed {findings.seed}\n\n| figure | value |\n|---|---|")
+    say(f"| hostile requests | {findings.requests:,} in {findings.seconds:.0f} s |")
+    for kind, count in sorted(findings.kinds.items()):
+        say(f"| {kind} | {count:,} |")
+    say(f"| longest wait for an answer that was under way | {findings.slowest_s:.3f} s |")
+    before, after = findings.before, findings.after
+    if before is not None and after is not None:
+        say(f"| RSS, MB | {before.rss_mb:.0f} -> {after.rss_mb:.0f} |")
+        say(f"| tracked objects | {before.objects:,} -> {after.objects:,} |")
+        say(f"| tasks | {before.tasks} -> {after.tasks} |")
+        say(f"| of requests, left at rest | {sum(after.kept.values()) - sum(before.kept.values())} |")
+    say(f"| log lines, spans read | {findings.log_lines:,}, {findings.spans:,} |")
+    say(f"| violations | {len(findings.violations)} |")
+
+
+def write_violations(findings: Findings, folder: Path) -> None:
+    """Each with its request, into a file that can be read back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (flaw, request) in enumerate(findings.violations, 1):
+        path = folder / f"violation-{findings.seed}-{number}.txt"
+        path.write_text(f"{flaw}\n\n{request}\n", encoding="utf-8", errors="backslashreplace")
+        say(f"VIOLATION {flaw}\n  {path}")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--in-process", type=int, metavar="N", help="hostile requests through the facade")
+    parser.add_argument("--torch", type=int, metavar="N", default=3_000, help="of them on the torch engine")
+    parser.add_argument("--http", type=int, metavar="N", help="mutated bodies through a real frontend")
+    parser.add_argument("--seed", type=int, default=_SEED, help="0: another one every time")
+    parser.add_argument(
+        "--violations", type=Path, default=Path("build/fuzz"), help="folder for what is found"
+    )
+    options = parser.parse_args(argv)
+    seed = options.seed or secrets.randbits(32)
+    say(f"seed {seed}")
+    if options.in_process is None and options.http is None:
+        options.in_process, options.http = 100_000, 10_000
+    runs: list[Findings] = []
+    if options.in_process:
+        on_torch = min(options.torch, options.in_process)
+        if options.in_process > on_torch:
+            runs.append(attack_engine(synthetic_engine(), options.in_process - on_torch, seed, say))
+            report("In process, engine synthetic", runs[-1])
+        if on_torch:
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(attack_engine(torch_engine(Path(folder)), on_torch, seed, say))
+            report("In process, engine torch", runs[-1])
+    for findings in runs:
+        write_violations(findings, options.violations)
+    return 1 if any(findings.violations for findings in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
