@@ -208,12 +208,12 @@ class ActorEngine(LLMEngine):
         supervisor = self._supervisor
         if supervisor is None:
             return
-        return_by_s = self._asked_s() + self._plan.budgets.return_by_s
+        read_by_s = self._asked_s() + self._plan.budgets.read_by_s
         if self._graph is None:
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
         await self.drain()
-        await self.wait_read(return_by_s)
+        await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
         self._tell_how_it_closed(supervisor.failure)

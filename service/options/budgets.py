@@ -27,8 +27,14 @@ MOVE_SHARE = 0.7
 # What we return before the framework's hard exit, and when the guard thread acts, in seconds before it.
 RETURN_MARGIN_S = 2.0
 GUARD_MARGIN_S = 1.0
-# Least time between the end of the drain and our return: stopping an engine, flushing telemetry.
-STOP_RESERVE_S = 5.0
+# Between the end of the drain and our return: the last answers are read, the engine is stopped, telemetry is
+# flushed (a collector may hold it for 2 s).
+READ_S = 1.5
+LEAST_ENGINE_STOP_S = 1.0
+FLUSH_S = 2.5
+STOP_RESERVE_S = READ_S + LEAST_ENGINE_STOP_S + FLUSH_S
+# An engine that has not stopped by then does not stop.
+_LONGEST_ENGINE_STOP_S = 10.0
 # The framework's time-out when the operator gives none: the drain and this much.
 _TIMEOUT_BEYOND_DRAIN_S = 15
 
@@ -63,6 +69,17 @@ class DrainBudgets:
     guard_at_s: float
     hard_exit_s: float
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def engine_stop_s(self) -> float:
+        """How long stopping the engine may take, in seconds from its own beginning."""
+        left_s = self.return_by_s - self.drain_until_s - READ_S - FLUSH_S
+        return min(max(left_s, LEAST_ENGINE_STOP_S), _LONGEST_ENGINE_STOP_S)
+
+    @property
+    def read_by_s(self) -> float:
+        """When the last answer has been read, or its reader is left behind."""
+        return max(self.drain_until_s, self.return_by_s - FLUSH_S - self.engine_stop_s)
 
 
 class BudgetError(ValueError):

@@ -49,7 +49,7 @@ def build_settings(
         engine=_engine(resolution),
         torch=_torch(resolution),
         synthetic=SyntheticSettings(step_s=resolution.get("synthetic_step_ms", float) / 1000),
-        graph=_graph(resolution),
+        graph=_graph(resolution, budgets),
         drain=budgets,
         control_token=resolution.find("control_token", Secret),
         dump_config_to=Path(dump).expanduser() if dump else None,
@@ -162,7 +162,7 @@ def _torch(resolution: Resolution) -> TorchSettings:
     )
 
 
-def _graph(resolution: Resolution) -> GraphSettings:
+def _graph(resolution: Resolution, budgets: DrainBudgets) -> GraphSettings:
     return GraphSettings(
         max_live=resolution.get("max_live", int),
         chunk_tokens=resolution.get("chunk_tokens", int),
@@ -172,5 +172,6 @@ def _graph(resolution: Resolution) -> GraphSettings:
         deadline_s=resolution.find("deadline", float),
         stall_timeout_s=resolution.get("stall_timeout", float),
         hang_timeout_s=resolution.get("engine_hang_timeout", float),
+        engine_stop_s=budgets.engine_stop_s,
         default_seed=resolution.find("seed", int),
     )

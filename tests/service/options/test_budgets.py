@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from service.options import BudgetError, DrainBudgets, OperatorTimes, plan_budgets
-from service.options.budgets import GRACE_VARIABLE, PREFILL_DRAIN_VARIABLE, WORKER_TIMEOUT_VARIABLE
+from service.options.budgets import FLUSH_S, GRACE_VARIABLE, PREFILL_DRAIN_VARIABLE, WORKER_TIMEOUT_VARIABLE
 from tests.service.options.world import load, refused
 
 _DRAINS = st.floats(0, 86400)
@@ -25,6 +25,7 @@ def test_the_defaults_are_over_after_55_seconds() -> None:
     budgets = plan_budgets(35, OperatorTimes(termination_grace_s=60))
     assert (budgets.grace_s, budgets.move_at_s, budgets.drain_until_s) == (5, 29.5, 40)
     assert (budgets.return_by_s, budgets.guard_at_s, budgets.hard_exit_s) == (53, 54, 55)
+    assert (budgets.read_by_s, budgets.engine_stop_s) == (41.5, 9)
     assert budgets.environment == {
         GRACE_VARIABLE: "5",
         WORKER_TIMEOUT_VARIABLE: "50",
@@ -48,6 +49,9 @@ def test_a_plan_is_in_order_or_refused(drain_s: float, operator: OperatorTimes) 
     assert 0 <= plan.grace_s <= plan.move_at_s <= plan.drain_until_s
     assert plan.drain_until_s + 4.99 <= plan.return_by_s < plan.guard_at_s < plan.hard_exit_s
     assert plan.return_by_s == plan.hard_exit_s - 2
+    assert plan.drain_until_s <= plan.read_by_s
+    assert plan.engine_stop_s >= 1
+    assert plan.read_by_s + plan.engine_stop_s + FLUSH_S <= plan.return_by_s + 1e-6
     assert operator.termination_grace_s is None or plan.hard_exit_s <= operator.termination_grace_s
 
 
