@@ -7,25 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+import sniffio
+import trio.lowlevel
 
+from actors.cancellation import SWEEP_S, CancellationMonitor
 from actors.drain import DrainLadder
+from actors.executor import Executor
+from actors.intake import RequestIntake
+from actors.streamer import ChunkStreamer
 from actors.supervisor import FutureWakeup
 from actors.wakeup import EventWakeup
 from protocols.errors import EngineDead, EngineShutdown, InvalidRequest, Overloaded
 from protocols.steps import Delta, EngineId, FinishReason
 from protocols.telemetry import Outcome, Phase, WorkerState
+from tests.actors.deaths import check_one_death
 from tests.actors.stories import (
     STEP_TOKENS,
     Action,
     Ask,
+    Crash,
     Die,
     Drain,
     EndChoice,
     Exit,
     Fail,
     Finish,
+    Hang,
     Kind,
     Leave,
+    Part,
     Prepare,
     Preparing,
     Read,
@@ -33,6 +43,7 @@ from tests.actors.stories import (
     Resume,
     Say,
     SayAll,
+    Signal,
     Sleepy,
     Spoil,
     Story,
@@ -51,16 +62,35 @@ if TYPE_CHECKING:
     from actors.wakeup import Wakeup
 
 STALL_S = 20.0
+HANG_S = 10.0
+DEADLINE_S = 2.5
+# From the signal, as the service counts: when requests are moved, and when the rest is interrupted.
+MOVE_S, DRAIN_S = 7.0, 10.0
+_DUST_S = 1e-6
 BOUND_TOKENS = 8
 OPTIONS: dict[Kind, dict[str, Any]] = {
     Kind.PLAIN: {},
     Kind.WIDE: {"n": 2},
     Kind.STOPS: {"stop": ["\n"]},
-    Kind.DEADLINE: {},
     Kind.PROBE: {"_HEALTH_CHECK": True},
     Kind.INVALID: {"top_p": 7.0},
     Kind.MALFORMED: {"token_ids": "no list"},
 }
+
+
+BROKEN_PARTS: dict[Part, tuple[type[Any], str]] = {
+    Part.INTAKE: (RequestIntake, "on_submit"),
+    Part.EXECUTOR: (Executor, "on_step"),
+    Part.STREAMER: (ChunkStreamer, "on_step"),
+    Part.MONITOR: (CancellationMonitor, "on_sweep"),
+}
+
+
+def living_tasks() -> int:
+    """Tasks of trio, its own included; asyncio's are not counted."""
+    if sniffio.current_async_library() != "trio":
+        return 0
+    return trio.lowlevel.current_statistics().tasks_living
 
 
 class Player:
@@ -81,9 +111,15 @@ class Player:
         self.pulling: set[EngineId] = set()
         # Tokens that lay in an outbox when everything was last at rest.
         self.waited: Counter[EngineId] = Counter()
+        self.asks: dict[EngineId, Ask] = {}
+        # Probes that came while another one was there.
+        self.rivals: set[EngineId] = set()
         self.drain_ends_s: float | None = None
         self.last_drained = EngineId(0)
-        self.is_dead = False
+        self.signals = 0
+        # What the graph is to die of, once it is.
+        self.doom: type[Exception] | None = None
+        self.tasks_when_open = 0
 
     def play(self) -> None:
         """Start to end on trio's fake clock, in the task order of the story's seed."""
@@ -95,19 +131,27 @@ class Player:
         anyio.run(self._play, backend="asyncio", backend_options={"use_uvloop": use_uvloop})
 
     async def _play(self) -> None:
+        tasks_before = living_tasks()
         try:
             async with (
                 open_world(self.engine, new_wakeup=self.new_wakeup, **self._bounds()) as self.world,
                 anyio.create_task_group() as self.readers,
             ):
+                await self.world.settle()
+                self.tasks_when_open = living_tasks()
                 for move in self.story.moves:
                     await self._act(move.action)
                     await self._turn(move.turns)
                     self._check(is_settled=move.turns is None)
                 await self._come_to_rest()
                 self.readers.cancel_scope.cancel()
-        except* EngineDead:
-            assert self.is_dead
+        except* (EngineDead, ZeroDivisionError):
+            assert self.doom is not None
+            check_one_death(self.world, self.doom)
+        else:
+            assert self.doom is None
+            assert self.world.crashes == []
+        assert living_tasks() == tasks_before
         self.world.check_closed()
         for visit in self._readable():
             await visit.answer()
@@ -121,7 +165,7 @@ class Player:
             "outbox_total_tokens": 120,
             "chunk_tokens": 4,
             "stall_timeout_s": STALL_S,
-            "hang_timeout_s": 1e6,
+            "hang_timeout_s": HANG_S,
         }
 
     async def _turn(self, turns: int | None) -> None:
@@ -146,6 +190,7 @@ class Player:
             await visit.answer()
         await self.world.settle()
         self._check(is_settled=True)
+        assert all(not visit.ticket.outbox.waiting_tokens for visit in self.world.visits)
         assert self.world.graph.ledger.is_empty
         assert self.world.graph.executor.is_idle
         assert self.world.graph.ledger.reserved_tokens == 0
@@ -167,18 +212,22 @@ class Player:
             case Leave(who=who, way=way):
                 await self._leave(who, way)
             case Wait(seconds=seconds):
-                await anyio.sleep(seconds)
-            case Drain() | Resume() | Die():
+                await self._wait(seconds)
+            case Drain() | Signal() | Resume() | Die() | Hang() | Crash():
                 await self._operate(action)
 
     def _ask(self, ask: Ask) -> None:
-        metadata = {"deadline-ms": "2500"} if ask.kind is Kind.DEADLINE else {}
+        metadata = {"deadline-ms": f"{DEADLINE_S * 1000}"} if ask.has_deadline else {}
         # Context 0 is everybody's own; the others are shared.
         caller = FakeCaller(f"shared {ask.context}" if ask.context else None, metadata)
         options = dict(OPTIONS.get(ask.kind, {}))
         if ask.kind is Kind.GUIDED:
             options["guided_decoding"] = {"regex": f"constraint {ask.context or len(self.kinds)}"}
+        rivals = [visit for visit in self.world.visits if visit.ticket.is_probe and not visit.ticket.is_ended]
         visit = self.world.ask(caller=caller, max_tokens=ask.max_tokens, **options)
+        if rivals:
+            self.rivals.add(visit.id)
+        self.asks[visit.id] = ask
         self.kinds[visit.id] = ask.kind
         self.constraints[visit.id] = options.get("guided_decoding", {}).get("regex")
 
@@ -269,27 +318,78 @@ class Player:
         if way in {Exit.READER, Exit.TWICE}:
             visit.close()
 
-    async def _operate(self, action: Drain | Resume | Die) -> None:
+    async def _wait(self, seconds: float) -> None:
+        """Time passes. An engine with work in hand is in one long step all the while."""
+        ends_s = anyio.current_time() + seconds
+        while (left_s := ends_s - anyio.current_time()) > 0:
+            await anyio.sleep(min(left_s, HANG_S / 4))
+            self.engine.progress += self.engine.is_owing
+
+    async def _operate(self, action: Drain | Signal | Resume | Die | Hang | Crash) -> None:
         match action:
-            case Drain():
-                self._drain(action)
+            case Drain(move_s=move_s, more_s=more_s):
+                self._drain(move_s, move_s + more_s)
+            case Signal():
+                self.signals += 1
+                self._drain(*((MOVE_S, DRAIN_S) if self.signals == 1 else (0.0, 0.0)))
             case Resume():
                 self.world.graph.drain.resume()
+                if self.world.graph.drain.state is WorkerState.SERVING:
+                    self.signals = 0
             case Die():
-                self.is_dead = True
+                self.doom = EngineDead
                 self.engine.die()
                 await anyio.sleep_forever()
+            case Hang():
+                await self._hang()
+            case Crash(part=part):
+                self._crash(part)
+                await anyio.sleep_forever()
 
-    def _drain(self, action: Drain) -> None:
+    async def _hang(self) -> None:
+        """Work in hand: found out in time. None: never, and whatever ends early meanwhile ends all the same.
+
+        What is held back by its reader is no work until the reader is given up; then its abort is.
+        """
+        await self.world.settle()
+        self.engine.hang()
+        began_s, is_owing = anyio.current_time(), self.engine.is_owing
+        if self.engine.live and self.world.listener.steps:
+            self.doom = EngineDead
+        try:
+            await anyio.sleep(3 * (STALL_S + HANG_S))
+        finally:
+            took_s = anyio.current_time() - began_s
+            if self.doom is not None:
+                assert took_s <= 1.1 * HANG_S + _DUST_S + (0.0 if is_owing else STALL_S + SWEEP_S)
+                # A step that was owed before the silence began may have been waited for a while.
+                assert took_s >= HANG_S / 2
+        self.engine.is_confirming = True
+
+    def _crash(self, part: Part) -> None:
+        self.doom = ZeroDivisionError
+        kind, handler = BROKEN_PARTS[part]
+        (actor,) = [actor for actor in self.world.graph.actors if isinstance(actor, kind)]
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        setattr(actor, handler, broken)
+        self._ask(Ask(Kind.PLAIN))
+        # The executor holds on to its handler while it waits for a step.
+        self.engine.emit()
+        self.engine.emit()
+
+    def _drain(self, move_s: float, end_s: float) -> None:
         drain = self.world.graph.drain
         now_s = anyio.current_time()
-        end_s = now_s + action.move_s + action.more_s
+        move_s, end_s = now_s + move_s, now_s + end_s
         if drain.state is WorkerState.DRAINING and self.drain_ends_s is not None:
             self.drain_ends_s = min(end_s, self.drain_ends_s)
         else:
             self.drain_ends_s = end_s
         self.last_drained = self.world.graph.ledger.last_id
-        drain.begin(DrainLadder(started_s=now_s, move_at_s=now_s + action.move_s, end_at_s=end_s))
+        drain.begin(DrainLadder(started_s=now_s, move_at_s=move_s, end_at_s=end_s))
 
     def _readable(self) -> list[Visit]:
         return [
@@ -308,7 +408,7 @@ class Player:
         assert self.engine.most_running <= self.story.max_num_seqs
         for visit in self.world.visits:
             self._check_visit(visit)
-        if is_settled and not self.is_dead:
+        if is_settled and self.doom is None:
             self._check_rest()
 
     def _check_visit(self, visit: Visit) -> None:
@@ -322,6 +422,16 @@ class Player:
             assert delivered == said
         if outcome is not None:
             self._check_outcome(visit, outcome)
+        elif self.doom is None:
+            self._check_due(visit)
+
+    def _check_due(self, visit: Visit) -> None:
+        """Whatever it waits for: nobody lives beyond a deadline or a stall, and the sweep after it."""
+        now_s, most_s = anyio.current_time(), SWEEP_S * 2 + _DUST_S
+        if self.asks[visit.id].has_deadline:
+            assert now_s - visit.ticket.times.arrived_s <= DEADLINE_S + most_s
+        if (since_s := visit.ticket.outbox.waiting_since_s) is not None:
+            assert now_s - since_s <= STALL_S + most_s
 
     def _check_outcome(self, visit: Visit, outcome: Outcome) -> None:
         error = visit.ticket.outbox.terminal.error if visit.ticket.outbox.terminal else None
@@ -333,45 +443,63 @@ class Player:
         match outcome:
             case Outcome.COMPLETED:
                 # A busy engine answers for a probe by moving on.
-                assert visit.id in self.finished or visit.ticket.is_probe
+                assert visit.id in self.finished or (visit.ticket.is_probe and self.world.listener.steps)
                 reasons = self.world.listener.stories[visit.id].finish_reasons
                 assert all(reasons[index] == "eos" for index in self.engine.ended.get(visit.id, ()))
             case Outcome.CANCELLED | Outcome.STOPPED_BY_FRONTEND:
                 assert visit.id in self.left
                 assert outcome is Outcome.CANCELLED or kind is Kind.STOPS
             case Outcome.DEADLINE:
-                assert kind is Kind.DEADLINE
-                assert 2.5 - 1e-6 <= lived_s <= 2.6 + 1e-6
+                assert self.asks[visit.id].has_deadline
+                assert DEADLINE_S - _DUST_S <= lived_s <= DEADLINE_S + SWEEP_S + _DUST_S
             case Outcome.STALLED:
-                assert lived_s >= STALL_S - 1e-6
+                assert lived_s >= STALL_S - _DUST_S
             case Outcome.INTERRUPTED:
                 assert visit.id <= self.last_drained
             case Outcome.REFUSED:
                 is_refused = kind is Kind.GUIDED and self.constraints[visit.id] in self.unprepared
                 assert isinstance(error, Overloaded | EngineShutdown) or is_wrong or is_refused
+                # One place is kept for a probe.
+                is_crowded = isinstance(error, Overloaded) and error.reason == "max_live"
+                assert not (is_crowded and visit.ticket.is_probe) or visit.id in self.rivals
             case Outcome.FAILED:
                 is_refused = (
                     visit.id in self.engine.ids_of("submit") and visit.id not in self.engine.submitted
                 ) or self.constraints[visit.id] in self.unprepared
-                assert self.is_dead or visit.id in self.spoiled or is_refused
+                assert self.doom is not None or visit.id in self.spoiled or is_refused
         assert not is_wrong or visit.id not in self.engine.submitted
 
     def _check_rest(self) -> None:
         """What holds whenever nothing can move without time passing."""
         world, story = self.world, self.story
         world.check_lanes(except_for="resolver_parked" if self.engine.preparer.is_busy else None)
+        if self.tasks_when_open:
+            assert living_tasks() == self.tasks_when_open + len(self.pulling)
         assert world.graph.executor.running_sequences == self.engine.running <= story.max_num_seqs
         if world.graph.drain.state is WorkerState.DRAINED:
             assert world.graph.ledger.is_empty
         if world.graph.drain.state is WorkerState.DRAINING and self.drain_ends_s is not None:
-            assert anyio.current_time() <= self.drain_ends_s + 1e-6
+            assert anyio.current_time() < self.drain_ends_s
+        self._check_waiting_room()
         for visit in world.visits:
             self._check_bound(visit)
             # Only those whose grammar is being prepared, or who wait for their turn at that, are held up.
             if visit.ticket.phase is Phase.RESOLVING:
                 assert self.engine.preparer.is_busy
                 assert self.kinds[visit.id] is Kind.GUIDED
+            # Whoever else is slow: what the engine has said of a request lies before its reader.
+            if visit.id in self.engine.live and not visit.ticket.is_ended:
+                assert len(visit.reader.tokens) + visit.ticket.outbox.waiting_tokens == len(
+                    self.engine.said[visit.id]
+                )
         self.engine.fresh.clear()
+
+    def _check_waiting_room(self) -> None:
+        """Nobody waits for a slot that is free: at most, those are kept free that a large one needs."""
+        sizes = [visit.ticket.n for visit in self.world.visits if visit.ticket.phase is Phase.WAITING]
+        assert len(sizes) == self.world.graph.executor.waiting_requests
+        free = self.story.max_num_seqs - self.engine.running
+        assert not sizes or max(sizes) > free
 
     def _check_bound(self, visit: Visit) -> None:
         """No outbox above its bound and one step, or what was said before anybody could say stop."""

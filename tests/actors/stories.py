@@ -23,7 +23,6 @@ class Kind(Enum):
     PLAIN = "plain"
     WIDE = "wide"
     STOPS = "stops"
-    DEADLINE = "deadline"
     PROBE = "probe"
     INVALID = "invalid"
     MALFORMED = "malformed"
@@ -47,6 +46,15 @@ class Preparing(Enum):
     BROKEN = "broken"
 
 
+class Part(Enum):
+    """An actor that has a bug."""
+
+    INTAKE = "intake"
+    EXECUTOR = "executor"
+    STREAMER = "streamer"
+    MONITOR = "monitor"
+
+
 class Flaw(Enum):
     """What an engine cannot mean."""
 
@@ -62,6 +70,7 @@ class Ask:
     kind: Kind
     max_tokens: int = 12
     context: int = 0
+    has_deadline: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,18 +152,33 @@ class Drain:
 
 
 @dataclass(frozen=True)
+class Signal:
+    """The first begins the ladder of the budgets, any other one ends everybody at once."""
+
+
+@dataclass(frozen=True)
 class Resume:
     pass
 
 
 @dataclass(frozen=True)
 class Die:
-    pass
+    """The engine says that it is dead. This and the next two end their story."""
+
+
+@dataclass(frozen=True)
+class Hang:
+    """From here on the engine is silent, whatever it is told."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    part: Part
 
 
 Action = (
     Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Prepare | Stranger | RefuseNext | Read | Sleepy
-    | Leave | Wait | Drain | Resume | Die
+    | Leave | Wait | Drain | Signal | Resume | Die | Hang | Crash
 )  # fmt: skip
 
 
@@ -189,6 +213,7 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
                 choose([Kind.PLAIN, Kind.PLAIN, Kind.WIDE, Kind.GUIDED, *Kind]),
                 draw_int(1, 30),
                 draw_int(0, 3),
+                choose([False, False, False, True]),
             ),
         ),
         (14, (Say, who, draw_int(1, STEP_TOKENS))),
@@ -205,10 +230,12 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
         (6, (Leave, who, choose(list(Exit)))),
         (5, (Wait, seconds)),
         (1, (Drain, seconds, seconds)),
+        (1, (Signal,)),
         (4, (Resume,)),
     ]
 
 
+ENDINGS: tuple[Action, ...] = (Die(), Hang(), Hang(), Hang(), *(Crash(part) for part in Part))
 _SECONDS = (0.0, 0.05, 0.5, 3.0, 21.0)
 
 
@@ -218,7 +245,7 @@ def stories(most_moves: int = 50) -> st.SearchStrategy[Story]:
     makers = [st.builds(*parts) for weight, parts in weighted for _ in range(weight)]
     turns = st.sampled_from([None, None, 0, 1, 2, 5])
     moves = st.lists(st.builds(Move, st.one_of(makers), turns), max_size=most_moves)
-    ending = st.sampled_from([(), (), (), (Move(Die()),)])
+    ending = st.sampled_from([(), (), *((Move(ending),) for ending in ENDINGS)])
     return st.builds(
         Story,
         moves=st.tuples(moves, ending).map(lambda parts: (*parts[0], *parts[1])),
@@ -248,7 +275,7 @@ def long_story(seed: int, moves: int) -> Story:
         return Move(action(*(part() for part in parts)), dice.choice([None, None, 0, 1, 2, 5]))
 
     return Story(
-        moves=tuple(move() for _ in range(moves)),
+        moves=(*(move() for _ in range(moves)), *dice.choice([(), *((Move(ending),) for ending in ENDINGS)])),
         seed=seed,
         max_live=dice.choice([2, 4, 8, 16]),
         max_num_seqs=dice.choice([1, 2, 4, 8]),

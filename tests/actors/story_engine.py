@@ -26,6 +26,7 @@ class StoryEngine(ScriptedEngine):
         )
         self.preparer: HeldPreparer = HeldPreparer()
         self.refuses_next = False
+        self.aborted: set[EngineId] = set()
         self.said: dict[EngineId, list[tuple[int, int]]] = {}
         self.ended: dict[EngineId, set[int]] = {}
         # Tokens said since everything was last at rest: they may be over a bound that nobody could tell us.
@@ -40,6 +41,19 @@ class StoryEngine(ScriptedEngine):
         super().submit(engine_id, spec)
         self.said[engine_id] = []
         self.ended[engine_id] = set()
+
+    def abort(self, engine_id: EngineId) -> None:
+        self.aborted.add(engine_id)
+        super().abort(engine_id)
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether it has something to do: a request that is not held back, or an abort to confirm."""
+        return any(engine_id in self.aborted or engine_id not in self.paused for engine_id in self.live)
+
+    def hang(self) -> None:
+        """Nothing more is said, to nobody."""
+        self.is_confirming = False
 
     def tokens(self, engine_id: EngineId, index: int, count: int) -> list[int]:
         """So many new tokens of one choice, as far as it may go on; noted as said."""

@@ -14,10 +14,12 @@ from tests.actors.stories import (
     Drain,
     Exit,
     Finish,
+    Hang,
     Kind,
     Leave,
     Move,
     Say,
+    Signal,
     Story,
     Wait,
     long_story,
@@ -56,5 +58,5 @@ def test_any_long_story(seed: int) -> None:
 def test_any_story_without_waits_on_the_loops_of_the_service(seed: int, use_uvloop: bool) -> None:
     """The same promises where tasks run in another order and wake up by bare futures."""
     story = long_story(seed, moves=300)
-    moves = tuple(move for move in story.moves if not isinstance(move.action, Wait | Drain))
+    moves = tuple(move for move in story.moves if not isinstance(move.action, Wait | Drain | Signal | Hang))
     Player(replace(story, moves=moves)).play_on_asyncio(use_uvloop=use_uvloop)

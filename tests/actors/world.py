@@ -20,13 +20,37 @@ from tests.doubles.engines import ScriptedEngine
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from actors.ticket import Ticket
     from actors.wakeup import Wakeup
     from protocols.steps import EngineId
+    from protocols.telemetry import RequestStory
 
 _MANY_TURNS = 60
+
+
+class SpanningTelemetry(RecordingTelemetry):
+    """Gives every request that goes to the engine a span, and gets it back with the request's story."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open_spans: set[object] = set()
+
+    def request_submitted(
+        self, trace_headers: Mapping[str, str] | None
+    ) -> tuple[tuple[tuple[str, str], ...], object]:
+        headers, _ = super().request_submitted(trace_headers)
+        span = object()
+        self.open_spans.add(span)
+        return headers, span
+
+    def request_ended(self, story: RequestStory) -> None:
+        super().request_ended(story)
+        if story.submitted_s is None:
+            assert story.execute_context is None
+        else:
+            self.open_spans.remove(story.execute_context)
 
 
 class Visit:
@@ -65,7 +89,7 @@ class World:
     def __init__(self, engine: ScriptedEngine, settings: GraphSettings) -> None:
         self.engine = engine
         self.settings = settings
-        self.listener = RecordingTelemetry()
+        self.listener = SpanningTelemetry()
         self.crashes: list[BaseException] = []
         # Called when the graph breaks, while it still stands.
         self.look_at_crash: Callable[[], None] = lambda: None
@@ -111,6 +135,8 @@ class World:
         assert ledger.started == sum(not visit.ticket.is_probe for visit in self.visits)
         assert ledger.started == ledger.live_count + sum(ledger.outcomes.values())
         assert Counter(self.outcomes()) == self.listener.outcomes
+        submitted = [visit for visit in self.visits if visit.ticket.times.submitted_s is not None]
+        assert len(self.listener.open_spans) == sum(not visit.ticket.is_ended for visit in submitted)
         assert ledger.admitted <= self.settings.max_live
         assert ledger.admitted_probes <= 1
         assert ledger.reserved_tokens == sum(visit.ticket.reserved_tokens for visit in self.visits)
