@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from service.engine import ActorEngine
 
 _NAMES = ("drain", "resume", "status", "trace")
-# Answers of a drained worker that have yet to be read; they lie ready, so this is generous.
-_READ_S = 2.0
+# Answers of a drained worker lie ready, and its engine confirms an abort within a step: this is generous.
+_SETTLE_S = 2.0
+# How often to look meanwhile whether the engine is idle.
+_LOOK_S = 0.01
 # Calls that wait for something, all together: a drain, or a store. Each is a task of the framework's.
 MOST_CALLS = 32
 
@@ -96,8 +98,15 @@ class Controls:
         ladder = self._ladder(body)
         await self._worker.discovery.leave()
         report = await self._worker.drain(ladder)
-        await self._worker.wait_read(time.monotonic() + _READ_S)
+        await self._wait_settled(time.monotonic() + _SETTLE_S)
         return {**self.status(), **({} if report is None else asdict(report))}
+
+    async def _wait_settled(self, until_s: float) -> None:
+        """Until the answers have been read and the engine has let go of the last request. Monotonic time."""
+        await self._worker.wait_read(until_s)
+        graph = self._worker.graph
+        while graph is not None and not graph.executor.is_idle and time.monotonic() < until_s:
+            await asyncio.sleep(_LOOK_S)
 
     async def _resume(self) -> dict[str, Any]:
         graph = self._worker.graph

@@ -117,7 +117,7 @@ def test_an_answer_that_is_not_read_yet_is_not_safe(
     open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drained, the engine idle, and one client still reading: the drain's answer and the status say no."""
-    monkeypatch.setattr("service.controls._READ_S", 0.1)
+    monkeypatch.setattr("service.controls._SETTLE_S", 0.1)
     with open_worker() as worker:
         worker.open()
         call = worker.ask(wire_request(max_tokens=3))
@@ -229,8 +229,11 @@ def test_a_drained_worker_sends_requests_elsewhere_until_it_is_resumed(open_work
 
 
 def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) -> None:
-    """`timeout_s` is the operator's patience: what is live then is interrupted, and counted."""
-    with open_worker(synthetic(5.0)) as worker:
+    """`timeout_s` is the operator's patience: what is live then is interrupted, and counted.
+
+    The answer waits for the engine, which lets go at its next step.
+    """
+    with open_worker(synthetic(100.0)) as worker:
         worker.open()
         calls = [
             worker.ask(wire_request(max_tokens=FOREVER)),
@@ -244,6 +247,7 @@ def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) ->
         figures = ("live_at_start", "finished", "moved", "interrupted")
         assert [answer[name] for name in figures] == [2, 0, 1, 2]
         assert answer["outcomes"]["interrupted"] == 2
+        assert answer["safe_to_delete"] is True
 
 
 def test_several_who_drain_get_the_same_drain(open_worker: OpenWorker) -> None:
