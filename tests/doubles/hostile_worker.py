@@ -7,7 +7,7 @@ Everything but the engine is the real thing, its options too; the environment va
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,13 +15,17 @@ import service.main
 
 if TYPE_CHECKING:
     from actors.engines.synthetic import SyntheticEngine
+    from protocols.engine import Engine
+    from service.models import ResolvedModel
+    from service.options.settings import Settings
+    from service.processors.imports import Factory
+    from service.stopping import StopSignals
 
 
 def _make_hostile() -> None:
     """Put the hostile engine where the worker builds its engine."""
     import msgspec
 
-    from protocols.engine import Engine
     from service import assembly
     from tests.doubles.hostile_engine import HostileEngine, HostileSettings
     from tests.doubles.process_engine import ProcessEngine
@@ -30,13 +34,15 @@ def _make_hostile() -> None:
     build_paced = assembly.build_engine
     arm = _breaking(settings.breaks) if settings.breaks else _nothing
 
-    def build_hostile(*args: Any) -> Engine:
-        paced = build_paced(*args)
+    def build_hostile(
+        options: Settings, name: str, model: ResolvedModel, processors: Mapping[str, Factory]
+    ) -> Engine:
+        paced = build_paced(options, name, model, processors)
         if not settings.in_process:
             paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
         return HostileEngine(paced, settings, arm)
 
-    assembly.build_engine = build_hostile
+    setattr(assembly, "build_engine", build_hostile)  # noqa: B010 - the types differ in the names of parameters
 
 
 def _breaking(place: str) -> Callable[[], None]:
@@ -68,9 +74,9 @@ def main() -> None:
     """Signals first, as in the console script; the hostile parts are built when it begins to serve."""
     dispatch = service.main._dispatch
 
-    def dispatch_hostile(*args: Any) -> int:
+    def dispatch_hostile(command: str, rest: list[str], signals: StopSignals) -> int:
         _make_hostile()
-        return dispatch(*args)
+        return dispatch(command, rest, signals)
 
     service.main._dispatch = dispatch_hostile
     service.main.entry_point()

@@ -76,8 +76,7 @@ class ProcessEngine:
         """Start the child and wait for its first line."""
         if self._is_stopped:
             raise StartStopped("the engine was stopped before it started")
-        argv = [sys.executable, "-m", "tests.doubles.process_engine", _encoded(asdict(self._config)).decode()]
-        child = self._child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = self._child = _start_child(self._config)
         assert child.stdin is not None
         assert child.stdout is not None
         line = await asyncio.to_thread(child.stdout.readline)
@@ -159,6 +158,11 @@ class ProcessEngine:
             child.wait()
         for thread in self._threads:
             thread.join(1.0)
+
+
+def _start_child(config: SyntheticConfig) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "tests.doubles.process_engine", _encoded(asdict(config)).decode()]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def _encoded(value: object) -> bytes:

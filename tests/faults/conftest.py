@@ -17,6 +17,7 @@ from tests.e2e.word_model import write_word_model
 from tests.faults.figures import Figures
 
 StackFactory = Callable[..., Stack]
+WorkerFactory = Callable[..., Worker]
 
 HOSTILE = (sys.executable, "-m", "tests.doubles.hostile_worker")
 _FIGURES = pytest.StashKey[Figures]()
@@ -59,7 +60,7 @@ def word_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
     """Makes a frontend and its workers, which a test may ruin; whatever still runs afterwards is stopped.
 
-    ``new_stack("--max-num-seqs", "64", step_ms=20, hostile=({}, {"heeds_marks": False}))``: one worker with
+    ``new_stack("--drain-timeout", "3", step_ms=20, hostile=({}, {"heeds_marks": False}))``: one worker with
     the hostile engine for each of the settings (`tests.doubles.hostile_engine.HostileSettings`), every one
     of them known to the frontend and past its engine's first step.
     """
@@ -68,16 +69,31 @@ def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
         def make(
             *options: str,
             step_ms: float = 20,
+            max_num_seqs: int = 128,
             hostile: Sequence[Mapping[str, Any]] = ({},),
             **arrangement: Any,
         ) -> Stack:
             words = ["--engine", "synthetic", "--model", str(word_model)]
-            words += ["--synthetic-step-ms", str(step_ms), *options]
+            words += ["--synthetic-step-ms", str(step_ms), "--max-num-seqs", str(max_num_seqs), *options]
             stack = Stack(tmp_path / "stack", words, workers=0, program=HOSTILE, **arrangement)
             stacks.callback(stack.stop)
             for settings in hostile:
                 add_hostile(stack, settings)
             return warm(stack.wait_ready())
+
+        yield make
+
+
+@pytest.fixture
+def new_worker(word_model: Path, tmp_path: Path) -> Iterator[WorkerFactory]:
+    """Makes one worker without a frontend, and waits for nothing: it may never come up."""
+    with ExitStack() as stacks:
+
+        def make(settings: Mapping[str, Any], *options: str) -> Worker:
+            words = ["--engine", "synthetic", "--model", str(word_model), *options]
+            stack = Stack(tmp_path / "alone", words, workers=0, program=HOSTILE, has_frontend=False)
+            stacks.callback(stack.stop)
+            return add_hostile(stack, settings)
 
         yield make
 
@@ -92,7 +108,9 @@ def add_hostile(stack: Stack, settings: Mapping[str, Any]) -> Worker:
 def warm(stack: Stack, timeout_s: float = 60.0) -> Stack:
     """Ask until every worker has answered: the frontend routes to all, and every engine has made a step."""
     give_up_s = time.monotonic() + timeout_s
+    model, question = stack.model(), {"role": "user", "content": "w5"}
     while not all(worker.status()["outcomes"].get("completed") for worker in stack.workers):
         assert time.monotonic() < give_up_s, "a worker gets no request"
-        stack.chat("w5", max_tokens=1)
+        # Whatever the answer is: a frontend that has just heard of a worker may not know its model yet.
+        stack.client.post("/v1/chat/completions", {"model": model, "messages": [question], "max_tokens": 1})
     return stack

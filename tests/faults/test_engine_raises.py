@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.doubles.hostile_engine import Fault, seed_of
-from tests.faults.load import Answer, Kind, Load
+from tests.faults.load import Kind, Load
+from tests.faults.striking import OTHERS, fault_s, incomplete
 
 if TYPE_CHECKING:
-    from tests.e2e.stacks import Worker
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-OTHERS = 63
 
 
 @pytest.mark.parametrize("fault", [Fault.FAILS, Fault.REFUSES])
@@ -35,26 +32,14 @@ def test_an_engine_that_fails_one_request_harms_no_other(
         load.finish()
     assert hit.is_error
     assert hit.is_exact
-    assert [str(answer) for answer in others if not answer.is_complete] == []
+    assert incomplete(others) == []
     worker.wait_status(lambda state: state["in_flight"] == 0)
     assert worker.status()["outcomes"]["failed"] == 1
     assert "request.ended" in worker.log()
-    lost = sum(not answer.is_complete for answer in others)
+    lost = len(incomplete(others))
     figures.record(row=1, what=f"engine {fault.value}: others lost", value=f"{lost} of {OTHERS}", goal="0")
     if fault is not Fault.REFUSES:
         told_s = (hit.ended_s or time.monotonic()) - fault_s(worker, fault)
         figures.record(
             row=1, what="from the fault to its client's error", value=f"{told_s * 1000:.0f} ms", goal="100 ms"
         )
-
-
-def fault_s(worker: Worker, fault: Fault) -> float:
-    """When the hostile engine committed it, monotonic."""
-    found = re.search(rf"hostile: {fault.name} at ([0-9.]+)", worker.log())
-    assert found is not None
-    return float(found[1])
-
-
-def silent(answers: list[Answer]) -> list[str]:
-    """Those that ended with neither a reason nor an error, or did not end."""
-    return [str(answer) for answer in answers if answer.is_silent or answer.is_hung]

@@ -1,0 +1,101 @@
+"""What the tests of engine faults share: let a fault happen, know when it did, and sum up what came of it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.doubles.hostile_engine import Fault, seed_of
+from tests.faults.load import Answer, Kind, Load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.stacks import Worker
+
+# With the one that is hit: 64 streams.
+OTHERS = 63
+# Settings of a worker whose engine keeps its word whatever a request asks.
+SOUND = {"heeds_marks": False}
+
+
+def fault_s(worker: Worker, fault: Fault) -> float | None:
+    """When the hostile engine committed it (monotonic), None as long as it has not."""
+    found = re.search(rf"hostile: {fault.name} at ([0-9.]+)", worker.log())
+    return None if found is None else float(found[1])
+
+
+def strike(load: Load, worker: Worker, fault: Fault, *, max_tokens: int = 200) -> float:
+    """Send marked requests until one has hit this worker, the only one that heeds them; when it did."""
+    for _ in range(8):
+        marked = load.start(Kind.PLAIN, max_tokens=max_tokens, seed=seed_of(fault))
+        load.wait_tokens(20, marked)
+        if (at_s := fault_s(worker, fault)) is not None:
+            return at_s
+    raise AssertionError(f"no request hit the worker: {fault}")
+
+
+def mixed(load: Load, max_tokens: int) -> None:
+    """64 requests of all kinds: those that a frontend can move, and 16 that it cannot."""
+    load.start(Kind.PLAIN, 40, max_tokens=max_tokens)
+    load.start(Kind.UNARY, 8, max_tokens=max_tokens)
+    load.start(Kind.TWO_CHOICES, 8, max_tokens=max_tokens)
+    load.start(Kind.GUIDED, 8, max_tokens=max_tokens)
+
+
+def incomplete(answers: Sequence[Answer]) -> list[str]:
+    """Those that are not complete and exact, in words."""
+    return [str(answer) for answer in answers if not answer.is_complete]
+
+
+def check_survived(answers: Sequence[Answer]) -> tuple[int, int]:
+    """The promise when a worker dies beside another one; how many that cannot move failed, of how many.
+
+    What a frontend can move is complete and exact; of the rest each is complete, or ends with an error.
+    """
+    assert incomplete([answer for answer in answers if answer.kind.is_movable]) == []
+    fixed = [answer for answer in answers if not answer.kind.is_movable]
+    assert [
+        str(answer) for answer in fixed if answer.is_silent or answer.is_hung or not answer.is_exact
+    ] == []
+    assert [str(answer) for answer in fixed if not (answer.is_complete or answer.is_error)] == []
+    return sum(answer.is_error for answer in fixed), len(fixed)
+
+
+def exit_of(worker: Worker, timeout_s: float) -> tuple[int, float]:
+    """Its exit code, and when it was there (monotonic). After the time-out it is killed: -9."""
+    code = worker.child.wait(timeout_s)
+    return code, time.monotonic()
+
+
+def engine_process(worker: Worker) -> psutil.Process:
+    """The child process of a worker with ``in_process: false``."""
+    for child in psutil.Process(worker.child.pid).children(recursive=True):
+        if "tests.doubles.process_engine" in child.cmdline():
+            return child
+    raise AssertionError("the worker has no engine process")
+
+
+def kill_engine(worker: Worker) -> float:
+    """SIGKILL for the engine's process alone; when that was."""
+    engine_process(worker).send_signal(signal.SIGKILL)
+    return time.monotonic()
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
+    """Bounded patience; when it came true."""
+    give_up_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < give_up_s, what
+        time.sleep(0.005)
+    return time.monotonic()
+
+
+def instances(discovery: Path) -> int:
+    """Workers in the discovery folder."""
+    return sum(1 for file in discovery.rglob("*") if file.is_file() and "instances" in str(file))

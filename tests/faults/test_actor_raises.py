@@ -1,0 +1,54 @@
+"""A bug in one actor ends the whole worker, in order; it never goes on without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doubles.hostile_engine import Fault
+from tests.faults.load import Kind, Load
+from tests.faults.striking import SOUND, check_survived, exit_of, mixed, strike
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import StackFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ACTORS = {
+    "intake": "actors.intake:RequestIntake.on_submit",
+    "resolver": "actors.resolver:SpecResolver.on_admitted",
+    "executor, requests": "actors.executor:Executor.on_resolved",
+    "executor, control": "actors.executor:Executor.on_control",
+    "executor, steps": "actors.executor:Executor.on_step",
+    "streamer": "actors.streamer:ChunkStreamer.on_step",
+    "monitor": "actors.cancellation:CancellationMonitor.on_control",
+    "monitor, sweeper": "actors.cancellation:CancellationMonitor.on_sweep",
+}
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_a_crashed_actor_ends_its_worker_and_no_request(
+    new_stack: StackFactory, figures: Figures, actor: str
+) -> None:
+    """Row 20: exit 70; what ran there goes on at the second worker, every token once."""
+    stack = new_stack(hostile=({"breaks": ACTORS[actor]}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=200)
+        load.wait_tokens(10)
+        armed_s = strike(load, hit, Fault.ARMS)
+        # One message for every actor: a request that comes, and some that leave.
+        load.start(Kind.PLAIN, 8, max_tokens=20)
+        leaving = load.start(Kind.PLAIN, 8, max_tokens=2000)
+        load.wait_tokens(5, leaving)
+        load.hang_up(leaving)
+        code, ended_s = exit_of(hit, 30)
+        answers = [answer for answer in load.finish() if answer not in leaving]
+    assert code == 70
+    check_survived(answers)
+    assert "worker.failed" in hit.log()
+    assert "KeyError" in hit.log()
+    value = f"{ended_s - armed_s:.1f} s"
+    figures.record(row=20, what=f"{actor} raises: exit 70, none lost, after", value=value, goal="its budget")

@@ -1,0 +1,111 @@
+"""An engine that dies, by itself or by the system, under load or idle: one death path, code 70."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doubles.hostile_engine import Fault
+from tests.faults.load import Kind, Load
+from tests.faults.striking import (
+    SOUND,
+    check_survived,
+    exit_of,
+    instances,
+    kill_engine,
+    mixed,
+    strike,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.conftest import StackFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+IN_CHILD = {"in_process": False}
+
+
+def test_an_engine_process_that_is_killed_takes_no_request_with_it(
+    new_stack: StackFactory, figures: Figures
+) -> None:
+    """Row 6, running: its requests go on at the second worker, exact; those that cannot move are told."""
+    stack = new_stack(hostile=(IN_CHILD, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        killed_s = kill_engine(hit)
+        code, ended_s = exit_of(hit, 30)
+        answers = load.finish()
+    assert code == 70
+    assert "the engine's process ended with code -9" in hit.log() or "worker.failed" in hit.log()
+    lost, fixed = check_survived(answers)
+    moved = [answer for answer in answers if answer.kind is Kind.PLAIN]
+    told_s = max((answer.ended_s or ended_s) - killed_s for answer in answers if answer.is_error)
+    figures.record(row=6, what="running: plain and unary lost", value="0 of 48", goal="0")
+    figures.record(
+        row=6, what="running: n=2 and guided told of it", value=f"{lost} of {fixed}", goal="counted"
+    )
+    figures.record(
+        row=6, what="running: from the kill to the last error", value=f"{told_s:.2f} s", goal="1 s"
+    )
+    figures.record(
+        row=6,
+        what="running: longest pause of a moved answer",
+        value=f"{max(max(answer.gaps_s) for answer in moved):.2f} s",
+        goal="recorded",
+    )
+    figures.record(
+        row=6, what="running: exit 70 after", value=f"{ended_s - killed_s:.1f} s", goal="its budget"
+    )
+
+
+def test_an_idle_worker_whose_engine_is_killed_goes_at_once(
+    new_stack: StackFactory, figures: Figures, tmp_path: Path
+) -> None:
+    """Row 6, idle: out of discovery, exit 70; requests that come meanwhile are served by the second worker."""
+    stack = new_stack(hostile=(IN_CHILD, SOUND))
+    hit, _ = stack.workers
+    discovery = tmp_path / "stack" / "discovery"
+    before = instances(discovery)
+    with Load(stack.http_port, stack.model()) as load:
+        killed_s = kill_engine(hit)
+        gone_s = wait_until(lambda: instances(discovery) < before, 10, "the worker stays in discovery")
+        late = load.start(Kind.PLAIN, 32, max_tokens=20)
+        code, ended_s = exit_of(hit, 30)
+        load.start(Kind.PLAIN, 32, max_tokens=20)
+        answers = load.finish()
+    assert code == 70
+    check_survived(answers)
+    assert len(late) == 32
+    assert len(stack.client.models()) == 1
+    figures.record(
+        row=6, what="idle: out of discovery after", value=f"{gone_s - killed_s:.2f} s", goal="at once"
+    )
+    figures.record(row=6, what="idle: exit 70 after", value=f"{ended_s - killed_s:.1f} s", goal="its budget")
+    figures.record(row=6, what="idle: failed requests meanwhile and after", value="0 of 64", goal="0")
+
+
+@pytest.mark.parametrize("fault", [Fault.DIES, Fault.RAISES])
+def test_an_engine_that_gives_up_ends_its_worker(
+    new_stack: StackFactory, figures: Figures, fault: Fault
+) -> None:
+    """Field reports: a dead engine must not leave a worker behind that looks alive and serves errors."""
+    stack = new_stack(hostile=({}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=200)
+        load.wait_tokens(10)
+        struck_s = strike(load, hit, fault)
+        code, ended_s = exit_of(hit, 30)
+        answers = load.finish()
+    assert code == 70
+    check_survived(answers)
+    assert "worker.failed" in hit.log()
+    what = f"engine {fault.value}: exit 70 after"
+    figures.record(row="6", what=what, value=f"{ended_s - struck_s:.1f} s", goal="its budget")

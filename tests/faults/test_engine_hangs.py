@@ -1,0 +1,42 @@
+"""An engine that makes no step any more: the watchdog ends the worker, another one goes on with its work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doubles.hostile_engine import Fault
+from tests.faults.load import Load
+from tests.faults.striking import SOUND, check_survived, exit_of, mixed, strike
+
+if TYPE_CHECKING:
+    from tests.faults.conftest import StackFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+HANG_TIMEOUT_S = 2.0
+# Of the stacks: see tests/e2e/stacks.py.
+GRACE_S = 0.5
+
+
+def test_a_hung_engine_ends_its_worker_and_no_request(new_stack: StackFactory, figures: Figures) -> None:
+    """Row 4: exit 70 in time; what ran there goes on at the second worker, every token once."""
+    stack = new_stack("--engine-hang-timeout", f"{HANG_TIMEOUT_S:g}", hostile=({}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        hung_s = strike(load, hit, Fault.HANGS)
+        code, ended_s = exit_of(hit, 30)
+        answers = load.finish()
+    assert code == 70
+    lost, fixed = check_survived(answers)
+    assert "the engine is hung" in hit.log()
+    goal = f"{HANG_TIMEOUT_S:g} s + 1 s + {GRACE_S:g} s of grace"
+    figures.record(row=4, what="from the hang to exit 70", value=f"{ended_s - hung_s:.1f} s", goal=goal)
+    figures.record(row=4, what="requests that can move: lost", value="0 of 49", goal="0")
+    figures.record(
+        row=4, what="n=2 and guided: ended with an error", value=f"{lost} of {fixed}", goal="counted"
+    )

@@ -1,0 +1,91 @@
+"""An engine that starts half-way or does not stop: the process ends all the same, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.faults.load import Kind, Load
+from tests.faults.striking import engine_process, exit_of, incomplete, wait_until
+
+if TYPE_CHECKING:
+    from tests.e2e.stacks import Worker
+    from tests.faults.conftest import StackFactory, WorkerFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+STARTS = {"refuses": 2, "crashes": 1, "dies": 1}
+STOPS = {"waits": 0, "raises": 0, "blocks": 70}
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_a_start_that_fails_half_way_leaves_nothing_behind(
+    new_worker: WorkerFactory, figures: Figures, how: str
+) -> None:
+    """The engine's process is up, then the start fails: its exit code, and no process left."""
+    worker = new_worker({"in_process": False, "start": how})
+    engine = _engine_of(worker)
+    code, _ = exit_of(worker, 60)
+    assert code == STARTS[how]
+    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    assert "worker.state" in worker.log()
+    figures.record(
+        row="start", what=f"half-way, {how}: exit code, processes left", value=f"{code}, 0", goal="as said"
+    )
+
+
+def test_a_signal_ends_a_start_that_hangs(new_worker: WorkerFactory, figures: Figures) -> None:
+    """SIGTERM while the engine loads for ever: code 0, soon, and no process left."""
+    worker = new_worker({"in_process": False, "start": "hangs"})
+    engine = _engine_of(worker)
+    wait_until(lambda: "loading" in worker.log(), 60, "the worker does not load")
+    worker.send(signal.SIGTERM)
+    asked_s = time.monotonic()
+    code, ended_s = exit_of(worker, 60)
+    assert code == 0
+    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    value = f"{code} after {ended_s - asked_s:.1f} s"
+    figures.record(row="start", what="hangs, SIGTERM: exit code", value=value, goal="0, soon")
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_an_engine_that_refuses_to_stop_does_not_keep_the_process(
+    new_stack: StackFactory, figures: Figures, how: str
+) -> None:
+    """SIGTERM with requests in hand: all complete and exact, then the exit within its budget."""
+    stack = new_stack("--drain-timeout", "10", hostile=({"in_process": False, "stop": how},))
+    worker = stack.workers[0]
+    engine = engine_process(worker)
+    with Load(stack.http_port, stack.model()) as load:
+        load.start(Kind.PLAIN, 64, max_tokens=100)
+        load.wait_tokens(10)
+        worker.send(signal.SIGTERM)
+        asked_s = time.monotonic()
+        code, ended_s = exit_of(worker, 60)
+        answers = load.finish()
+    assert incomplete(answers) == []
+    assert code == STOPS[how]
+    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    # Grace, drain and the framework's margin: see docs/operations.md.
+    value = f"{code} after {ended_s - asked_s:.1f} s, 0 of 64 lost"
+    figures.record(row="stop", what=f"engine {how}: exit code", value=value, goal="within 25.5 s")
+
+
+def _engine_of(worker: Worker) -> psutil.Process:
+    """The engine's process, as soon as there is one."""
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        try:
+            found.append(engine_process(worker))
+        except (AssertionError, psutil.Error):
+            return False
+        return True
+
+    wait_until(is_there, 60, f"no engine process: {worker.log()}")
+    return found[0]
