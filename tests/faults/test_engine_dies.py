@@ -68,7 +68,7 @@ def test_an_engine_process_that_is_killed_takes_no_request_with_it(
 def test_an_idle_worker_whose_engine_is_killed_goes_at_once(
     new_stack: StackFactory, figures: Figures, tmp_path: Path
 ) -> None:
-    """Row 6, idle: out of discovery, exit 70; requests that come meanwhile are served by the second worker."""
+    """Row 6, idle: out of discovery, exit 70; requests that come meanwhile go to the second worker."""
     stack = new_stack(hostile=(IN_CHILD, SOUND))
     hit, _ = stack.workers
     discovery = tmp_path / "stack" / "discovery"

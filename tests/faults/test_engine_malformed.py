@@ -22,7 +22,7 @@ EACH = 4
 def test_malformed_tokens_of_every_kind_end_their_own_request(
     new_stack: StackFactory, figures: Figures
 ) -> None:
-    """Row 3: text, negative, beyond the vocabulary, a truth value, a fraction, nothing, no list, no choice."""
+    """Row 3: text, negative, beyond the vocabulary, a truth value, a fraction, nothing, no list, more."""
     stack = new_stack()
     worker = stack.workers[0]
     with Load(stack.http_port, stack.model()) as load:

@@ -39,7 +39,9 @@ def test_an_engine_that_fails_one_request_harms_no_other(
     lost = len(incomplete(others))
     figures.record(row=1, what=f"engine {fault.value}: others lost", value=f"{lost} of {OTHERS}", goal="0")
     if fault is not Fault.REFUSES:
-        told_s = (hit.ended_s or time.monotonic()) - fault_s(worker, fault)
+        at_s = fault_s(worker, fault)
+        assert at_s is not None
+        told_s = (hit.ended_s or time.monotonic()) - at_s
         figures.record(
             row=1, what="from the fault to its client's error", value=f"{told_s * 1000:.0f} ms", goal="100 ms"
         )

@@ -1,4 +1,4 @@
-"""An engine that starts half-way or does not stop: the process ends all the same, and leaves nothing behind."""
+"""An engine that starts half-way or does not stop: the process ends, and leaves nothing behind."""
 
 from __future__ import annotations
 
