@@ -7,13 +7,10 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.fuzz.in_process import attack_engine
-from tests.fuzz.workers import synthetic_engine, torch_engine
-
-if TYPE_CHECKING:
-    from tests.fuzz.in_process import Findings
+from tests.fuzz.in_process import Findings, attack_engine
+from tests.fuzz.over_http import HttpFindings, attack_frontend
+from tests.fuzz.workers import synthetic_engine, torch_engine, write_tiny_model
 
 _SEED = 20_261_130
 
@@ -39,13 +36,39 @@ def report(title: str, findings: Findings) -> None:
     say(f"| violations | {len(findings.violations)} |")
 
 
-def write_violations(findings: Findings, folder: Path) -> None:
+def report_http(findings: HttpFindings) -> None:
+    """The table of one run against a frontend."""
+    say(f"\n## Over HTTP, engine torch, seed {findings.seed}\n\n| figure | value |\n|---|---|")
+    say(f"| bodies | {findings.requests:,} in {findings.seconds:.0f} s |")
+    for (route, status, outcome), count in sorted(findings.ends.items()):
+        say(f"| {route}: {status}; the worker says {outcome} | {count:,} |")
+    for outcome, count in findings.outcomes.items():
+        say(f"| the worker's books: {outcome} | {count:,} |")
+    say(f"| RSS of the worker, MB | {findings.rss_mb[0]:.0f} -> {findings.rss_mb[1]:.0f} |")
+    say(f"| its tasks | {findings.tasks[0]} -> {findings.tasks[1]} |")
+    say(f"| /health asked | {findings.health_polls:,} times |")
+    say(f"| violations | {len(findings.violations)} |")
+
+
+def write_violations(findings: Findings | HttpFindings, folder: Path) -> None:
     """Each with its request, into a file that can be read back."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, (flaw, request) in enumerate(findings.violations, 1):
         path = folder / f"violation-{findings.seed}-{number}.txt"
         path.write_text(f"{flaw}\n\n{request}\n", encoding="utf-8", errors="backslashreplace")
         say(f"VIOLATION {flaw}\n  {path}")
+
+
+def fuzz_in_process(folder: Path, requests: int, on_torch: int, seed: int) -> list[Findings]:
+    """The share of each engine, reported as soon as it is there."""
+    runs: list[Findings] = []
+    if requests > on_torch:
+        runs.append(attack_engine(synthetic_engine(), requests - on_torch, seed, say))
+        report("In process, engine synthetic", runs[-1])
+    if on_torch:
+        runs.append(attack_engine(torch_engine(folder / "model"), on_torch, seed, say))
+        report("In process, engine torch", runs[-1])
+    return runs
 
 
 def main(argv: list[str]) -> int:
@@ -62,16 +85,16 @@ def main(argv: list[str]) -> int:
     say(f"seed {seed}")
     if options.in_process is None and options.http is None:
         options.in_process, options.http = 100_000, 10_000
-    runs: list[Findings] = []
-    if options.in_process:
-        on_torch = min(options.torch, options.in_process)
-        if options.in_process > on_torch:
-            runs.append(attack_engine(synthetic_engine(), options.in_process - on_torch, seed, say))
-            report("In process, engine synthetic", runs[-1])
-        if on_torch:
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(attack_engine(torch_engine(Path(folder)), on_torch, seed, say))
-            report("In process, engine torch", runs[-1])
+    runs: list[Findings | HttpFindings] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.in_process:
+            runs += fuzz_in_process(folder, options.in_process, min(options.torch, options.in_process), seed)
+        if options.http:
+            model = write_tiny_model(folder / "tiny")
+            over_http = attack_frontend(folder / "stack", model, options.http, seed, say)
+            report_http(over_http)
+            runs.append(over_http)
     for findings in runs:
         write_violations(findings, options.violations)
     return 1 if any(findings.violations for findings in runs) else 0

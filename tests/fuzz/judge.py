@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONGEST_ERROR = 8192
 _FIELD = re.compile(r"^(?P<field>.*?): .* is not accepted: ", re.DOTALL)
 # What an engine may fail one request with for its own data's sake; both texts have nothing of the caller.
-_ENGINE_TEXTS = re.compile(
+ENGINE_TEXTS = re.compile(
     r"^(the grammar became too costly to follow|the grammar could not be followed any further"
     r"|logits processor '[a-z-]+' .*|min_tokens cannot be reached: every token id ends the request)$"
 )
@@ -65,7 +65,7 @@ def _flaws_of_error(attack: Attack, error: BaseException) -> Iterator[str]:
         case HttpError(code=429):
             yield from _flaws_of_overload(attack, text)
         case Unknown():
-            if attack.forbidden or not _ENGINE_TEXTS.match(text) or SECRET in text:
+            if attack.forbidden or not ENGINE_TEXTS.match(text) or SECRET in text:
                 yield f"a client's mistake became Unknown: {text[:200]!r}"
         case EngineShutdown():
             yield f"one request's fault took the worker out of routing: {text[:200]!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from contextlib import contextmanager
@@ -112,15 +113,26 @@ def synthetic_engine() -> SyntheticEngine:
     return SyntheticEngine(config)
 
 
-def torch_engine(folder: Path) -> Engine:
-    """A tiny random model whose words are bytes, and every broken logits processor there is."""
-    from actors.engines.torch import TorchConfig, TorchEngine
-    from tests.actors.engines.torch.hostile_processors import BROKEN, ODD, SlowToMake, Temperature
+def write_tiny_model(folder: Path) -> Path:
+    """Random weights whose words are bytes, with a template for chats."""
     from tests.actors.engines.torch.tiny_models import make_model, save
     from tests.conformance.byte_tokenizer import END_ID, write_byte_tokenizer
 
     save(make_model("llama", eos_token_id=END_ID), folder)
     write_byte_tokenizer(folder)
+    path = folder / "tokenizer_config.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts["chat_template"] = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return folder
+
+
+def torch_engine(folder: Path) -> Engine:
+    """A tiny random model whose words are bytes, and every broken logits processor there is."""
+    from actors.engines.torch import TorchConfig, TorchEngine
+    from tests.actors.engines.torch.hostile_processors import BROKEN, ODD, SlowToMake, Temperature
+
+    write_tiny_model(folder)
     broken = {name: factory for name, (factory, _) in BROKEN.items()}
     return TorchEngine(
         TorchConfig(
