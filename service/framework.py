@@ -17,6 +17,10 @@ from service.options.framework import FrameworkFacts
 
 OLDEST = (1, 4, 2)
 BEYOND = (1, 7)
+# From here on a frontend draws conclusions from the status of an error (1.5 is not measured).
+_READS_STATUS = (1, 5)
+_GATEWAY_TIMEOUT = 504
+_CLIENT_CLOSED_REQUEST = 499
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -31,12 +35,20 @@ def installed_version() -> str:
 
 def check_version(version: str) -> None:
     """Raises UnsupportedFramework outside of [1.4.2, 1.7). A pre-release counts as what it precedes."""
-    match = _VERSION.match(version)
-    numbers = tuple(int(part or 0) for part in match.groups()) if match else ()
-    if not OLDEST <= numbers < BEYOND:
+    if not OLDEST <= _numbers(version) < BEYOND:
         raise UnsupportedFramework(
             f"ai-dynamo {version} is installed; this worker supports 1.4.2 up to, not including, 1.7"
         )
+
+
+def deadline_status(version: str) -> int:
+    """The HTTP status to raise for a request whose deadline passed.
+
+    Measured: a frontend of 1.6.1 takes 504 and 408 for a worker that it cannot reach, and keeps it out
+    of routing for five seconds; no single request may do that to its neighbours. 499 harms nobody, and
+    nobody sends the request again. 1.4.2 has no such rule.
+    """
+    return _GATEWAY_TIMEOUT if _numbers(version) < _READS_STATUS else _CLIENT_CLOSED_REQUEST
 
 
 def installed_fields(dataclass: type[Any]) -> frozenset[str]:
@@ -58,6 +70,12 @@ def framework_facts() -> FrameworkFacts:
         tool_parsers=_tool_parsers,
         reasoning_parsers=_reasoning_parsers,
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major, minor, patch; empty for what is no version."""
+    match = _VERSION.match(version)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 def _tool_parsers() -> list[str]:

@@ -21,11 +21,12 @@ from protocols.errors import (
     Overloaded,
     ReaderStalled,
 )
+from service.framework import deadline_status, installed_version
 from service.telemetry.logs import get_logger
 
 _LOG = get_logger("service.translation")
 _TOO_MANY_REQUESTS = 429
-_GATEWAY_TIMEOUT = 504
+_DEADLINE_PASSED = deadline_status(installed_version())
 
 
 class ContextCaller:
@@ -56,7 +57,7 @@ def to_framework(error: Exception) -> Exception:
         case Overloaded():
             return HttpError(_TOO_MANY_REQUESTS, str(error))
         case DeadlineExceeded():
-            return HttpError(_GATEWAY_TIMEOUT, str(error))
+            return HttpError(_DEADLINE_PASSED, str(error))
         case EngineShutdown():
             return FrameworkEngineShutdown(str(error))
         case GenerationFailed() | ReaderStalled():

@@ -9,7 +9,13 @@ import pytest
 from dynamo.common.backend.worker import WorkerConfig
 
 from service import framework
-from service.framework import UnsupportedFramework, build_worker_config, check_version, framework_facts
+from service.framework import (
+    UnsupportedFramework,
+    build_worker_config,
+    check_version,
+    deadline_status,
+    framework_facts,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,14 @@ def test_versions_that_are_refused(version: str) -> None:
 def test_the_installed_version_is_accepted() -> None:
     """What the lock file pins is in the range."""
     check_version(framework.installed_version())
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("1.4.2", 504), ("1.4.9", 504), ("1.5.0", 499), ("1.6.1", 499), ("1.6.1rc1", 499)]
+)
+def test_a_passed_deadline_never_looks_like_a_dead_worker(version: str, status: int) -> None:
+    """Where a frontend takes 504 for a worker out of reach, one slow request would stop its neighbours."""
+    assert deadline_status(version) == status
 
 
 @dataclass

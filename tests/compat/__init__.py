@@ -1,0 +1,1 @@
+"""The worker on the newest ai-dynamo it accepts: ``make compat``."""
