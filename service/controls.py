@@ -105,7 +105,8 @@ class Controls:
         """Until the answers have been read and the engine has let go of the last request. Monotonic time."""
         await self._worker.wait_read(until_s)
         graph = self._worker.graph
-        while graph is not None and not graph.executor.is_idle and time.monotonic() < until_s:
+        # Nobody tells when that is.
+        while graph is not None and not graph.executor.is_idle and time.monotonic() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
     async def _resume(self) -> dict[str, Any]:
