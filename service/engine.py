@@ -38,6 +38,7 @@ from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
 from service.framework import installed_fields
+from service.guard import LoopGuard
 from service.kv_publishing import KvPublishing
 from service.plan import ServingPlan
 from service.readers import Readers
@@ -65,6 +66,7 @@ class ActorEngine(LLMEngine):
         self._engine = engine
         self._start_failure: BaseException | None = None
         self._loop_lag: asyncio.Task[None] | None = None
+        self._loop_guard: LoopGuard | None = None
         self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
         self.discovery = Discovery(lambda: self.is_stopping)
         self.death = DeathPath(signals, self.discovery)
@@ -133,6 +135,7 @@ class ActorEngine(LLMEngine):
         self._recorder.watch(self._graph)
         if self.kv is not None:
             self.kv.open(self._loop, self._graph.info)
+        self._loop_guard = LoopGuard(self._loop, self._plan.graph.hang_timeout_s)
         _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
         return _engine_config(self._plan, self._graph.info)
@@ -215,6 +218,9 @@ class ActorEngine(LLMEngine):
         await self.drain()
         await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
+        if self._loop_guard is not None:
+            # An engine that keeps the loop while it stops has until the exit guard's time.
+            self._loop_guard.stop()
         await supervisor.stop()
         self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
