@@ -6,16 +6,19 @@ from actors.logprob_vetting import LogprobVetting
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, FinishReason
 
+_STOP_REASONS = (int, str, type(None))
+
 
 class Transcript:
     """What the engine has said of one request so far, per choice; knows what it cannot say next."""
 
-    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_n", "_tokens", "_vocab_size")
+    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_n", "_prompt_tokens", "_tokens", "_vocab_size")
 
     def __init__(self, spec: GenerationSpec, vocab_size: int) -> None:
         self._n = spec.n
         self._max_tokens = spec.stop.max_tokens
         self._vocab_size = vocab_size
+        self._prompt_tokens = len(spec.prompt)
         self._tokens = [0] * spec.n
         self._ended: set[int] = set()
         self._logprobs = LogprobVetting.needed(spec, vocab_size)
@@ -37,11 +40,20 @@ class Transcript:
             if index in self._ended:
                 return "the engine went on with a choice that had ended"
             self._tokens[index] = tokens
-        if self._logprobs is not None and (flaw := self._logprobs.flaw_of(delta)) is not None:
-            return flaw
+        if delta.cached_tokens or self._logprobs is not None:
+            flaw = self._flaw_of_findings(delta)
+            if flaw is not None:
+                return flaw
         if delta.finish_reason is None and delta.error is None and not delta.is_last:
             return None
         return self._flaw_of_end(delta)
+
+    def _flaw_of_findings(self, delta: Delta) -> str | None:
+        """Of what is told besides tokens: how much of the prompt was cached, and logprobs."""
+        cached = delta.cached_tokens
+        if cached and (type(cached) is not int or not 0 < cached <= self._prompt_tokens):
+            return "the engine found more of the prompt in its cache than there is"
+        return None if self._logprobs is None else self._logprobs.flaw_of(delta)
 
     def _flaw_of_end(self, delta: Delta) -> str | None:
         """For a delta that ends its choice, or the request."""
@@ -50,7 +62,7 @@ class Transcript:
             return None if delta.is_last else "the engine failed a request and did not end it"
         if reason is None:
             return "the engine ended without a reason"
-        if type(reason) is not FinishReason:
+        if type(reason) is not FinishReason or type(delta.stop_reason) not in _STOP_REASONS:
             return "the engine gave a finish reason that is not known"
         self._ended.add(delta.index)
         if delta.is_last and reason is not FinishReason.CANCELLED and len(self._ended) < self._n:
