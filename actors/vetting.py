@@ -40,12 +40,11 @@ class Transcript:
             if index in self._ended:
                 return "the engine went on with a choice that had ended"
             self._tokens[index] = tokens
+        flaw = None
         if delta.cached_tokens or self._logprobs is not None:
             flaw = self._flaw_of_findings(delta)
-            if flaw is not None:
-                return flaw
-        if delta.finish_reason is None and delta.error is None and not delta.is_last:
-            return None
+        if flaw is not None or (delta.finish_reason is None and delta.error is None and not delta.is_last):
+            return flaw
         return self._flaw_of_end(delta)
 
     def _flaw_of_findings(self, delta: Delta) -> str | None:
