@@ -70,6 +70,11 @@ class Answer:
     events_seen: int = 0
     _read: _Reading | None = None
 
+    def add(self, piece: bytes) -> None:
+        """Some bytes came."""
+        self.pieces.append((time.monotonic(), piece))
+        self.events_seen += piece.count(_DATA)
+
     @property
     def reading(self) -> _Reading:
         """Everything that came, decoded once, when it has ended."""
@@ -140,6 +145,18 @@ class Answer:
     def __str__(self) -> str:
         words = [f"{len(words)} words" for words in self.words]
         return f"{self.kind} seed={self.seed} HTTP {self.status} {words} {self.reasons} {self.error!r}"
+
+
+def body_of(answer: Answer, model: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The body of a chat request for this answer. options: more fields, or others."""
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": "w5"}],
+        "max_tokens": answer.max_tokens,
+        "stream": True,
+        **_EXTRA[answer.kind],
+        **(options or {}),
+    }
 
 
 @dataclass(slots=True)
@@ -240,14 +257,7 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, answer: Answer, options: dict[str, Any]) -> None:
-        body = {
-            "model": self._model,
-            "messages": [{"role": "user", "content": "w5"}],
-            "max_tokens": answer.max_tokens,
-            "stream": True,
-            **_EXTRA[answer.kind],
-            **options,
-        }
+        body = body_of(answer, self._model, options)
         try:
             async with self._door:
                 answer.asked_s = time.monotonic()
@@ -255,8 +265,7 @@ class Load:
             async with response:
                 answer.status = response.status
                 async for piece in response.content.iter_any():
-                    answer.pieces.append((time.monotonic(), piece))
-                    answer.events_seen += piece.count(_DATA)
+                    answer.add(piece)
         except (aiohttp.ClientError, OSError) as exc:
             answer.failure = f"{type(exc).__name__}: {exc}"
         except asyncio.CancelledError:

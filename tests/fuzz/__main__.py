@@ -25,7 +25,7 @@ def report(title: str, findings: Findings) -> None:
     say(f"| hostile requests | {findings.requests:,} in {findings.seconds:.0f} s |")
     for kind, count in sorted(findings.kinds.items()):
         say(f"| {kind} | {count:,} |")
-    say(f"| longest wait for an answer that was under way | {findings.slowest_s:.3f} s |")
+    say(f"| longest request, from its call to its last word | {findings.slowest_s:.3f} s |")
     before, after = findings.before, findings.after
     if before is not None and after is not None:
         say(f"| RSS, MB | {before.rss_mb:.0f} -> {after.rss_mb:.0f} |")

@@ -11,13 +11,13 @@ import json
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.e2e.request_lines import TRACED, request_lines, trace_header, trace_id
 from tests.e2e.stacks import Stack
 from tests.fuzz.bodies import CHAT, Body, BodyMaker
 from tests.fuzz.judge import ENGINE_TEXTS
@@ -33,7 +33,6 @@ _WINDOW = 16
 _PATIENCE_S = 90.0
 _POLL_S = 0.1
 _MB = 1024 * 1024
-_TRACED = {"DYN_LOGGING_JSONL": "1"}
 
 
 @dataclass(slots=True)
@@ -106,7 +105,7 @@ def attack_frontend(
     findings = HttpFindings(seed)
     options = ["--engine", "torch", "--model", str(model), "--threads", "1", "--max-num-seqs", "8"]
     options += ["--logits-processor", "cool=tests.actors.engines.torch.hostile_processors:Temperature"]
-    with Stack(folder, options, environ=_TRACED) as stack:
+    with Stack(folder, options, environ=TRACED) as stack:
         worker = stack.workers[0]
         served = stack.model()
         maker = BodyMaker(Random(seed), served, ("cool",), worker_vocab(model))
@@ -164,15 +163,11 @@ async def _send_all(port: int, maker: BodyMaker, requests: int, say: Callable[[s
     return replies
 
 
-def _trace_id(number: int) -> str:
-    return f"{0xF0220000_00000000_00000000_00000000 + number:032x}"
-
-
 async def _send(session: aiohttp.ClientSession, port: int, reply: _Reply) -> None:
     body = reply.body
     sent = {
         "content-type": "application/json",
-        "traceparent": f"00-{_trace_id(reply.number)}-00f067aa0ba902b7-01",
+        **trace_header(reply.number),
         **body.headers,
     }
     try:
@@ -196,9 +191,9 @@ def _compare(
 ) -> None:
     """Every reply against the worker's lines about it, and the books against themselves."""
     lines = worker.log().splitlines()
-    books = _books(lines)
+    books = request_lines(lines)
     for reply in replies:
-        told = books.get(_trace_id(reply.number), [])
+        told = books.get(trace_id(reply.number), [])
         words = "+".join(sorted({line["outcome"] for line in told})) or "never seen"
         form = "stream" if reply.body.is_stream else "unary"
         status = "left" if reply.has_left else str(reply.status)
@@ -214,18 +209,6 @@ def _compare(
         findings.violations.append(("the books do not balance", str(after)))
     if after["tasks"] > before["tasks"]:
         findings.violations.append((f"tasks grew from {before['tasks']} to {after['tasks']}", ""))
-
-
-def _books(lines: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """The worker's lines about requests that ended, by trace."""
-    books: dict[str, list[dict[str, Any]]] = {}
-    for line in lines:
-        if "request.ended" not in line:
-            continue
-        with suppress(ValueError):
-            fields = json.loads(json.loads(line)["message"])
-            books.setdefault(fields.get("trace_id", ""), []).append(fields)
-    return books
 
 
 def _flaws_of(reply: _Reply, told: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Half an hour of load, cancels, stalls and engine errors, books that balance: ``python -m tests.soak``."""
