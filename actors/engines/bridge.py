@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import EngineDead
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ UNDELIVERED_STEPS = 4
 
 
 class StepBridge:
-    """Carries steps from one thread to one loop."""
+    """Carries steps from one thread to one loop. ``on_bound``: told when the thread has to wait."""
 
-    def __init__(self, limit: int = UNDELIVERED_STEPS) -> None:
+    def __init__(self, limit: int = UNDELIVERED_STEPS, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._room = threading.Semaphore(limit)
         self._steps: deque[EngineStep] = deque()
         self._lock = threading.Lock()
@@ -34,7 +36,9 @@ class StepBridge:
 
     def deliver(self, step: EngineStep) -> bool:
         """Engine thread: hand over one step; wait while four are undelivered. False once closed."""
-        self._room.acquire()
+        if not self._room.acquire(blocking=False):
+            self._on_bound(Bound.UNDELIVERED_STEPS)
+            self._room.acquire()
         with self._lock:
             if self._is_closed:
                 # Passed on: whoever else waits here is refused too.

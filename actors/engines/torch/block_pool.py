@@ -10,6 +10,7 @@ from collections.abc import Callable
 from actors.engines.torch.blocks import BlockAllocator
 from actors.engines.torch.prefix_cache import Entry, PrefixCache
 from actors.engines.torch.sequence import Sequence
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import InternalError
 from protocols.steps import KvEvent
 
@@ -18,11 +19,17 @@ class BlockPool:
     """Blocks for sequences. ``scrub`` zeroes blocks whose content was never proved finite.
 
     What is kept for reuse was proved: it is only learned once a token was chosen behind it.
+    on_bound: told of every block that is kept no longer, because somebody needs one.
     """
 
     def __init__(
-        self, allocator: BlockAllocator, cache: PrefixCache, scrub: Callable[[list[int]], None]
+        self,
+        allocator: BlockAllocator,
+        cache: PrefixCache,
+        scrub: Callable[[list[int]], None],
+        on_bound: OnBound = ignore_bound,
     ) -> None:
+        self._on_bound = on_bound
         self._allocator = allocator
         self._cache = cache
         self._scrub = scrub
@@ -109,4 +116,5 @@ class BlockPool:
             return None
         if missing > 0:
             self._allocator.release(self._cache.evict(missing))
+            self._on_bound(Bound.KV_CACHE, missing)
         return self._allocator.allocate(count, after)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from protocols.bounds import OnBound, ignore_bound
 from protocols.errors import EngineStartError
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
@@ -29,6 +30,7 @@ class TorchConfig:
     threads: of torch's operators; 0 means all cores this process may use.
     is_chunked_prefill: whether a prompt may be computed over several steps.
     processors: factories of logits processors by name.
+    on_bound: told when one of the bounds of the engine is reached.
     """
 
     model_path: Path
@@ -44,6 +46,7 @@ class TorchConfig:
     trust_remote_code: bool = False
     is_chunked_prefill: bool = True
     processors: Mapping[str, Factory] = field(default_factory=dict[str, Factory])
+    on_bound: OnBound = ignore_bound
 
     def check(self) -> None:
         """Raises EngineStartError for values that no model could run with."""

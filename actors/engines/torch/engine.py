@@ -46,7 +46,7 @@ class TorchEngine:
         self._config = config
         self._progress = progress
         self._inbox = CommandInbox()
-        self._bridge = StepBridge()
+        self._bridge = StepBridge(on_bound=config.on_bound)
         self._pulse = Pulse()
         self._thread: threading.Thread | None = None
         self.capabilities = EngineCapabilities(

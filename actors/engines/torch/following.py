@@ -54,6 +54,7 @@ class Following:
             raise SteeringFailed(steering.give_up())
         if steering.is_running:
             steering.look()
+            steering.count_late()
             sequence.is_late = True
             self._late.append(sequence)
             return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from actors.engines.torch.side_job import Job
 from actors.engines.torch.side_lane import SideLane
+from protocols.bounds import OnBound, ignore_bound
 
 # How long a step waits for all that it has begun, and how long a job may hold up everybody once; a mask
 # takes 0.1 ms and the first ones up to 10.
@@ -20,18 +21,24 @@ FAIR_S = 0.001
 
 @dataclass(slots=True)
 class Lanes:
-    """Masks do not wait behind processors. ``clock``: seconds; decides when a request is given up."""
+    """Masks do not wait behind processors.
+
+    clock: seconds; decides when a request is given up.
+    on_bound: told, in any thread, of what is late or given up.
+    """
 
     masks: SideLane
     processors: SideLane
     clock: Callable[[], float] = time.monotonic
+    on_bound: OnBound = ignore_bound
 
     @classmethod
-    def open(cls, on_late_done: Callable[[], None]) -> Lanes:
+    def open(cls, on_late_done: Callable[[], None], on_bound: OnBound) -> Lanes:
         """Nothing runs until there is something to do. ``on_late_done`` is called in other threads."""
         return cls(
-            masks=SideLane("torch-masks", TURN_S, on_late_done),
-            processors=SideLane("torch-processors", TURN_S, on_late_done),
+            masks=SideLane("torch-masks", TURN_S, on_late_done, on_bound),
+            processors=SideLane("torch-processors", TURN_S, on_late_done, on_bound),
+            on_bound=on_bound,
         )
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from actors.engines.torch.processors import Factory, Processor, processors_of
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.steering import Steering
 from actors.engines.torch.steering_failed import SteeringFailed
+from protocols.bounds import OnBound
 from protocols.spec import Guided
 from protocols.steps import ProcessorUse
 
@@ -28,14 +29,18 @@ def _new_state(guided: Guided) -> GrammarState:
 
 
 class Outfitter:
-    """Only the engine's thread calls it. ``on_late_done`` is called in other threads."""
+    """Only the engine's thread calls it. The two callbacks are called in other threads, too."""
 
     def __init__(
-        self, device: torch.device, factories: Mapping[str, Factory], on_late_done: Callable[[], None]
+        self,
+        device: torch.device,
+        factories: Mapping[str, Factory],
+        on_late_done: Callable[[], None],
+        on_bound: OnBound,
     ) -> None:
         self._device = device
         self._factories = factories
-        self._lanes = Lanes.open(on_late_done)
+        self._lanes = Lanes.open(on_late_done, on_bound)
         self._in_use: list[tuple[Sequence, list[Processor]]] = []
 
     def fit_out(self, sequence: Sequence) -> None:

@@ -19,6 +19,7 @@ from actors.engines.torch.grammars.limits import MOST_STUCK, PREPARE_S, READY_S,
 from actors.engines.torch.grammars.trials import Trials, as_tried
 from actors.engines.torch.impatience import ImpatientThreads, TookTooLong, TooManyStuck
 from actors.engines.torch.tried_processors import TriedProcessors
+from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest, Overloaded, shorten
 from protocols.spec import GenerationSpec, Guided, ProcessorEntry
 
@@ -37,9 +38,9 @@ class TorchPreparer:
         # Apart, so that factories that are stuck hold up no grammar.
         self._factories = ImpatientThreads("torch-factory", MOST_STUCK)
         self._compilers = ImpatientThreads("torch-grammar", MOST_STUCK)
-        self._tried = TriedProcessors()
-        self._trials = Trials()
-        self._grammars = GrammarCache()
+        self._tried = TriedProcessors(on_bound=config.on_bound)
+        self._trials = Trials(config.on_bound)
+        self._grammars = GrammarCache(on_bound=config.on_bound)
         # Or why there is none.
         self._vocabulary: Future[Vocabulary | str] = Future()
         self._vocab_size: int | None = None
@@ -72,7 +73,7 @@ class TorchPreparer:
         if self._vocab_size is None:
             raise InternalError("a spec was prepared before the engine had started")
         if not self._tried.has_all(spec.processors):
-            await _within(self._factories, lambda: self._try_all(spec.processors), _slow_factory(spec))
+            await self._within(self._factories, lambda: self._try_all(spec.processors), _slow_factory(spec))
             self._tried.keep(spec.processors)
         if spec.guided is None:
             return spec
@@ -110,7 +111,7 @@ class TorchPreparer:
         """Tried in another process, then compiled here, and kept."""
         vocabulary = await self._tokenizer(guided)
         # It comes back by itself, and with a better reason than that it took long.
-        size = await _within(
+        size = await self._within(
             self._compilers,
             lambda: self._trials.check(guided),
             _slow_grammar(guided),
@@ -118,9 +119,27 @@ class TorchPreparer:
         )
         same = Guided(kind=guided.kind, constraint=as_tried(guided))
         compiling = partial(_compile, same, vocabulary, vocab_size)
-        grammar = await _within(self._compilers, compiling, _slow_grammar(guided))
+        grammar = await self._within(self._compilers, compiling, _slow_grammar(guided))
         self._grammars.keep(guided, grammar, size)
         return grammar
+
+    async def _within(
+        self,
+        threads: ImpatientThreads,
+        work: Callable[[], T],
+        too_long: InvalidRequest,
+        limit_s: float | None = None,
+    ) -> T:
+        """What the work returns, or the refusal for what takes too long."""
+        try:
+            return await threads.run(work, PREPARE_S if limit_s is None else limit_s)
+        except TookTooLong:
+            self._config.on_bound(Bound.PREPARING_TIME)
+            raise too_long from None
+        except TooManyStuck:
+            raise Overloaded(
+                "preparing_full", f"{MOST_STUCK} grammars or logits processors are taking too long already"
+            ) from None
 
     async def _tokenizer(self, guided: Guided) -> Vocabulary:
         """Raises Overloaded at once when it has been read for too long already: others wait behind."""
@@ -152,20 +171,6 @@ class TorchPreparer:
                     f"logits-processor:{entry.name}",
                     f"options that its factory accepts ({_complaint(exc)})",
                 ) from exc
-
-
-async def _within(
-    threads: ImpatientThreads, work: Callable[[], T], too_long: InvalidRequest, limit_s: float | None = None
-) -> T:
-    """What the work returns, or the refusal for what takes too long."""
-    try:
-        return await threads.run(work, PREPARE_S if limit_s is None else limit_s)
-    except TookTooLong:
-        raise too_long from None
-    except TooManyStuck:
-        raise Overloaded(
-            "preparing_full", f"{MOST_STUCK} grammars or logits processors are taking too long already"
-        ) from None
 
 
 def _compile(guided: Guided, vocabulary: Vocabulary, vocab_size: int) -> CompiledGrammar:

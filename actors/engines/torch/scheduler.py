@@ -15,6 +15,7 @@ from typing import NamedTuple
 from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.prefix_cache import Entry
 from actors.engines.torch.sequence import Request, Sequence
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import InternalError
 from protocols.spec import GenerationSpec
 from protocols.steps import EngineId
@@ -63,9 +64,13 @@ class Limits:
 
 
 class Scheduler:
-    """Requests by engine id; their sequences either wait (no blocks) or run (blocks for all their tokens)."""
+    """Requests by engine id; their sequences either wait (no blocks) or run (blocks for all their tokens).
 
-    def __init__(self, limits: Limits, pool: BlockPool) -> None:
+    on_bound: told of every sequence that has to give its blocks back.
+    """
+
+    def __init__(self, limits: Limits, pool: BlockPool, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._limits = limits
         self._pool = pool
         self._requests: dict[EngineId, Request] = {}
@@ -144,6 +149,7 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Back to waiting. Its tokens stay; what is not in the cache any more is computed again."""
+        self._on_bound(Bound.KV_BLOCKS)
         self._running.remove(sequence)
         if not sequence.output_tokens:
             sequence.lost.append(range(sequence.known_tokens, sequence.computed_tokens))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from actors.engines.torch.side_job import Job
 from actors.engines.torch.switching import SHORT_TURNS
+from protocols.bounds import Bound, OnBound, ignore_bound
 
 # Threads that are alone with code of one name. From here on, whoever has that name waits for one of them
 # to come back; others go on.
@@ -28,10 +29,14 @@ class SideLane:
     """Threads are daemons and start when there is something to do.
 
     turn_s: how long a job may keep the lane, in seconds. on_late_done: called, in any thread, when a
-    job that nobody waited for is done.
+    job that nobody waited for is done. on_bound: told, in any thread, of a job that waits for its name's turn
+    because `MOST_ALONE` threads are with its like.
     """
 
-    def __init__(self, name: str, turn_s: float, on_late_done: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, turn_s: float, on_late_done: Callable[[], None], on_bound: OnBound = ignore_bound
+    ) -> None:
+        self._on_bound = on_bound
         self._name = name
         self._turn_s = turn_s
         self._on_late_done = on_late_done
@@ -111,6 +116,8 @@ class SideLane:
     def _set_apart(self, job: Job) -> None:
         """It is late, and begins when its names have a thread to spare."""
         job.is_late = True
+        if self._is_full(job):
+            self._on_bound(Bound.FOREIGN_THREADS)
         # Whoever leaves while all threads are stuck must not be kept for ever.
         self._slow = deque(slow for slow in self._slow if not slow.is_unwanted)
         self._slow.append(job)

@@ -16,7 +16,8 @@ from torch import Tensor
 from actors.engines.torch.grammars.matcher import GrammarState
 from actors.engines.torch.lanes import Lanes, Place
 from actors.engines.torch.processors import Processor
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
+from protocols.bounds import Bound
 
 # A request whose processor or grammar does not answer for this long is failed.
 GIVE_UP_S = 10.0
@@ -54,6 +55,8 @@ class Steering:
         self._tokens: list[int] = []
         self._is_complete = False
         self._begun_s = 0.0
+        self._on_bound = lanes.on_bound
+        self._is_known_late = False
 
     def prepare(self) -> None:
         """Before the first step: the instances, which may have to load something, and the first mask."""
@@ -75,6 +78,7 @@ class Steering:
         """Begin with a row ``[vocabulary]``; ``tokens`` are prompt and output so far."""
         self._row = row
         self._begun_s = self._clock()
+        self._is_known_late = False
         if self._processors:
             # The same memory for every token: fresh memory of this size is paid for in page faults.
             self._own = changed = row.clone() if self._own is None else self._own.copy_(row)
@@ -92,8 +96,15 @@ class Steering:
         """Whether something that was begun is not done yet."""
         return self._changing.is_running or self._masking.is_running or self._following.is_running
 
+    def count_late(self) -> None:
+        """The step goes on without it. Counted once for what was begun last."""
+        if not self._is_known_late:
+            self._is_known_late = True
+            self._on_bound(Bound.STEP_WAIT)
+
     def keep(self) -> None:
         """It is late, and the row that `begin` was given will be used for something else."""
+        self.count_late()
         if not self._processors and self._row is not None:
             self._row = self._row.clone()
 
@@ -110,6 +121,7 @@ class Steering:
     def give_up(self) -> str:
         """Interrupt what is running. Why, in words."""
         culprit = self._title if self._changing.is_running else _GRAMMAR
+        self._on_bound(Bound.FOREIGN_TIME)
         self.leave()
         return f"{culprit} did not return within {GIVE_UP_S:g} s"
 
@@ -127,7 +139,7 @@ class Steering:
         assert row is not None
         for culprit, error in ((self._title, self._changing.take()), (_GRAMMAR, self._masking.take())):
             if error is not None:
-                raise _failure(culprit, error)
+                raise self._failure(culprit, error)
         grammar = self._grammar
         if grammar is not None:
             _obey(lambda: grammar.apply_mask(row))
@@ -139,6 +151,7 @@ class Steering:
         if grammar is None:
             return False
         self._begun_s = self._clock()
+        self._is_known_late = False
         self._following.submit(lambda: self._accept(grammar, token))
         return True
 
@@ -149,12 +162,17 @@ class Steering:
         """
         error = self._following.take()
         if error is not None:
-            raise _failure(_GRAMMAR, error)
+            raise self._failure(_GRAMMAR, error)
         return self._is_complete
 
     @property
     def _title(self) -> str:
         return "logits processor " + ", ".join(repr(processor.name) for processor in self._processors)
+
+    def _failure(self, culprit: str, error: BaseException) -> SteeringFailed:
+        if isinstance(error, TooCostly):
+            self._on_bound(Bound.GRAMMAR_WORK)
+        return _failure(culprit, error)
 
     def _make(self) -> None:
         """On a side lane."""

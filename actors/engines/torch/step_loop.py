@@ -44,9 +44,11 @@ class StepLoop:
         self._chooser = loaded.runner.chooser
         self._following = Following(self._chooser.turn)
         cache = PrefixCache(loaded.plan.block_tokens)
-        self._pool = BlockPool(BlockAllocator(loaded.plan.pool_blocks), cache, self._runner.scrub)
-        self._scheduler = Scheduler(limits, self._pool)
-        self._outfitter = Outfitter(loaded.device, config.processors, inbox.wake)
+        self._pool = BlockPool(
+            BlockAllocator(loaded.plan.pool_blocks), cache, self._runner.scrub, config.on_bound
+        )
+        self._scheduler = Scheduler(limits, self._pool, config.on_bound)
+        self._outfitter = Outfitter(loaded.device, config.processors, inbox.wake, config.on_bound)
 
     def run(self) -> None:
         """Step until stopped. Sleeps whenever nothing can move before the next command."""

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from actors.engines.torch.grammars.plain import is_longer, write_json
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.spec import ProcessorEntry
 
 _MOST = 256
@@ -17,10 +18,11 @@ class TriedProcessors:
     """Names and options, the most recently used ones. Event loop.
 
     A factory that accepted some options once may refuse them later: then the request fails when its
-    instances are made.
+    instances are made. on_bound: told of those that make room for others.
     """
 
-    def __init__(self, entries: int = _MOST) -> None:
+    def __init__(self, entries: int = _MOST, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._entries = entries
         self._kept: OrderedDict[str, None] = OrderedDict()
 
@@ -41,6 +43,7 @@ class TriedProcessors:
                 self._kept.move_to_end(key)
         while len(self._kept) > self._entries:
             self._kept.popitem(last=False)
+            self._on_bound(Bound.TRIED_PROCESSORS)
 
 
 def _key(entry: ProcessorEntry) -> str | None:

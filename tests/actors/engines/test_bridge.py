@@ -11,8 +11,10 @@ import pytest
 import uvloop
 
 from actors.engines.bridge import UNDELIVERED_STEPS, StepBridge
+from protocols.bounds import Bound
 from protocols.errors import EngineDead
 from protocols.steps import EngineStep
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,6 +93,17 @@ async def test_the_thread_waits_at_four_undelivered_steps(bridge: StepBridge) ->
             await asyncio.sleep(0)
         assert thread.delivered == most
         await bridge.next_step()
+
+
+async def test_a_wait_of_the_thread_is_counted_once() -> None:
+    """For the step that found no room, not for the four before it."""
+    listener = RecordingTelemetry()
+    bridge = StepBridge(on_bound=listener.bound_reached)
+    thread = EngineThread(bridge, UNDELIVERED_STEPS + 1)
+    await until(lambda: bool(listener.bounds))
+    assert [(await bridge.next_step()).running for _ in range(5)] == list(range(5))
+    await thread.end()
+    assert listener.bounds == {Bound.UNDELIVERED_STEPS: 1}
 
 
 async def test_a_sleeping_loop_is_woken(bridge: StepBridge) -> None:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from actors.engines.torch.grammars.limits import MOST_CACHED, MOST_CACHED_BYTES, text_of
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.spec import Guided, GuidedKind
 
 if TYPE_CHECKING:
@@ -16,9 +17,18 @@ Key = tuple[GuidedKind, bool, str]
 
 
 class GrammarCache:
-    """The most recently used ones, bounded in number and in bytes. Any thread."""
+    """The most recently used ones, bounded in number and in bytes. Any thread.
 
-    def __init__(self, entries: int = MOST_CACHED, most_bytes: int = MOST_CACHED_BYTES) -> None:
+    on_bound: told of those that make room for others.
+    """
+
+    def __init__(
+        self,
+        entries: int = MOST_CACHED,
+        most_bytes: int = MOST_CACHED_BYTES,
+        on_bound: OnBound = ignore_bound,
+    ) -> None:
+        self._on_bound = on_bound
         self._most_entries = entries
         self._most_bytes = most_bytes
         self._kept: OrderedDict[Key, tuple[CompiledGrammar, int]] = OrderedDict()
@@ -46,6 +56,7 @@ class GrammarCache:
             while len(self._kept) > self._most_entries or self._bytes > self._most_bytes:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._bytes -= freed
+                self._on_bound(Bound.GRAMMAR_CACHE)
 
 
 def _key(guided: Guided) -> Key:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import llguidance
 
 from actors.engines.torch.grammars.plain import as_list, as_object, is_longer, write_json
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.steering_failed import TooCostly
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
@@ -94,7 +94,7 @@ class Budget:
 
     @contextmanager
     def spending(self, clock: Callable[[], float] = time.thread_time) -> Generator[None]:
-        """Around the work for one token. Raises SteeringFailed when the budget is used up.
+        """Around the work for one token. Raises TooCostly when the budget is used up.
 
         clock: CPU seconds of the thread that does the work, if that is not the calling one.
         """
@@ -102,7 +102,7 @@ class Budget:
         yield
         self._left_s += self._token_s - (clock() - started_s)
         if self._left_s < 0:
-            raise SteeringFailed(TOO_COSTLY)
+            raise TooCostly(TOO_COSTLY)
 
 
 def mask_budget() -> Budget:

@@ -12,15 +12,12 @@ from torch import Tensor
 from actors.engines.torch.grammars.limits import TOO_COSTLY, accept_budget, mask_budget
 from actors.engines.torch.grammars.noting import Note, note_token
 from actors.engines.torch.grammars.vocabulary import Vocabulary
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
 
 _WORD_BITS = 32
-# llguidance's word for why it gave up, and ours: stable, and free of content.
-_REASONS = {
-    "ParserTooComplex": TOO_COSTLY,
-    "LexerTooComplex": TOO_COSTLY,
-    "InternalError": "the grammar could not be followed any further",
-}
+# llguidance's words for giving up because of what it costs. Our texts are stable, and free of content.
+_TOO_COMPLEX = frozenset({"ParserTooComplex", "LexerTooComplex"})
+_CANNOT_GO_ON = "the grammar could not be followed any further"
 
 
 def compute_mask(matcher: Any, mask: NDArray[numpy.int32]) -> None:
@@ -102,4 +99,6 @@ class GrammarState:
     def _check(self) -> None:
         """A matcher in error allows only the end, so that an error would look like a clean finish."""
         if self._matcher.is_error():
-            raise SteeringFailed(_REASONS.get(self._matcher.stop_reason(), _REASONS["InternalError"]))
+            if self._matcher.stop_reason() in _TOO_COMPLEX:
+                raise TooCostly(TOO_COSTLY)
+            raise SteeringFailed(_CANNOT_GO_ON)

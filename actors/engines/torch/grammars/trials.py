@@ -21,6 +21,7 @@ from actors.engines.torch.grammars.limits import (
 )
 from actors.engines.torch.grammars.trial_child import NoTrial, TrialChild, TrialFailed
 from actors.engines.torch.grammars.vocabulary import Vocabulary
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided
 from protocols.strict_json import read_json
@@ -33,9 +34,13 @@ _log = logging.getLogger(__name__)
 
 
 class Trials:
-    """Keeps one process, and starts another when it ends. Any thread, but never the event loop's."""
+    """Keeps one process, and starts another when it ends. Any thread, but never the event loop's.
 
-    def __init__(self) -> None:
+    on_bound: told of constraints that cost more than is allowed.
+    """
+
+    def __init__(self, on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self._changed = threading.Condition()
         self._child: TrialChild | None = None
         # Why there is none, where it could not be started; since when one is being started.
@@ -74,13 +79,33 @@ class Trials:
         while True:
             child = self._ready(until_s)
             try:
-                return _judge(guided, child.try_out(request, PREPARE_S))
+                return self._judge(guided, child.try_out(request, PREPARE_S))
             except TrialFailed:
                 self._discard(child)
-                raise _refusal(guided, f"{_TOO_COSTLY} (it was too much for a trial)") from None
+                raise self._too_costly(guided, "it was too much for a trial") from None
             except NoTrial:
                 # It ended by itself, or of another constraint.
                 self._discard(child)
+
+    def _judge(self, guided: Guided, verdict: dict[str, object]) -> int:
+        match verdict:
+            case {"kept_bytes": int(kept), "cpu_s": float(cpu_s)}:
+                if kept > MOST_GRAMMAR_BYTES:
+                    most = MOST_GRAMMAR_BYTES // 2**20
+                    raise self._too_costly(guided, f"its grammar takes {kept // 2**20} MiB, over {most}")
+                if cpu_s > TRIAL_CPU_S:
+                    raise self._too_costly(guided, f"compiling it takes more than {TRIAL_CPU_S:g} s")
+                return max(kept, 0)
+            case {"refused": [str(field), str(shown), str(allowed)]}:
+                raise InvalidRequest(field, _Shown(shown), allowed)
+            case {"failed": str(name)}:
+                raise _refusal(guided, f"what llguidance can follow ({name})")
+            case _:
+                raise self._too_costly(guided, "its trial gave no verdict")
+
+    def _too_costly(self, guided: Guided, why: str) -> InvalidRequest:
+        self._on_bound(Bound.CONSTRAINT_COST)
+        return _refusal(guided, f"{_TOO_COSTLY} ({why})")
 
     def close(self) -> None:
         """The process ends at once. Event loop, too. Idempotent."""
@@ -130,23 +155,6 @@ class Trials:
                 return self._child
             reason = self._reason or "the process that tries constraints is still starting"
             raise Overloaded("preparing_full", reason, _RETRY_S if self._reason else 1.0)
-
-
-def _judge(guided: Guided, verdict: dict[str, object]) -> int:
-    match verdict:
-        case {"kept_bytes": int(kept), "cpu_s": float(cpu_s)}:
-            if kept > MOST_GRAMMAR_BYTES:
-                most = MOST_GRAMMAR_BYTES // 2**20
-                raise _refusal(guided, f"{_TOO_COSTLY} (its grammar takes {kept // 2**20} MiB, over {most})")
-            if cpu_s > TRIAL_CPU_S:
-                raise _refusal(guided, f"{_TOO_COSTLY} (compiling it takes more than {TRIAL_CPU_S:g} s)")
-            return max(kept, 0)
-        case {"refused": [str(field), str(shown), str(allowed)]}:
-            raise InvalidRequest(field, _Shown(shown), allowed)
-        case {"failed": str(name)}:
-            raise _refusal(guided, f"what llguidance can follow ({name})")
-        case _:
-            raise _refusal(guided, _TOO_COSTLY)
 
 
 def _refusal(guided: Guided, allowed: str) -> InvalidRequest:

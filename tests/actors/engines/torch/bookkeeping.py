@@ -14,6 +14,7 @@ from actors.engines.torch.prefix_cache import PrefixCache, content_hash
 from actors.engines.torch.scheduler import Chunk, Limits, Scheduler
 from protocols.spec import GenerationSpec, Output, StopRules
 from protocols.steps import EngineId, KvStored
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +76,11 @@ class Bench:
         self.scrubbed: list[int] = []
         self.total_blocks = blocks
         self.cache = PrefixCache(BLOCK, hash_of)
-        self.pool = BlockPool(BlockAllocator(blocks), self.cache, self._scrub)
-        self.scheduler = Scheduler(self.limits, self.pool)
+        # What was said about bounds.
+        self.told = RecordingTelemetry()
+        on_bound = self.told.bound_reached
+        self.pool = BlockPool(BlockAllocator(blocks), self.cache, self._scrub, on_bound)
+        self.scheduler = Scheduler(self.limits, self.pool, on_bound)
         self.listener = Listener()
         self.live: dict[int, Request] = {}
         self.ended: list[int] = []

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.engines.torch.prefix_cache import Root, content_hash
+from protocols.bounds import Bound
 from tests.actors.engines.torch.bookkeeping import BLOCK, Bench
 
 if TYPE_CHECKING:
@@ -128,6 +129,21 @@ def test_cached_tokens_are_those_that_were_not_computed(
             assert told == len(set(prompt).difference(bench.first_computed[sequence]))
         if sequence.index == 0 and sequence.spec.output.prompt_logprobs is not None and positions:
             assert told in (0, None), "logits of a prompt that is not computed do not exist"
+
+
+def test_every_kept_block_that_goes_is_counted() -> None:
+    """One by one as somebody needs them; while there are free ones nothing goes."""
+    bench = Bench(blocks=8)
+    bench.add_one(4 * BLOCK, 1)
+    bench.run_to_end()
+    bench.add_one(4 * BLOCK - 1, 1)
+    bench.run_to_end()
+    kept, free = bench.pool.cached_blocks, bench.pool.available_blocks - bench.pool.cached_blocks
+    assert bench.told.bounds == {}
+    assert kept == 7
+    bench.add_one(4 * BLOCK - 1, 1)
+    bench.run_to_end()
+    assert bench.told.bounds == {Bound.KV_CACHE: 4 - free}
 
 
 def test_another_salt_finds_nothing() -> None:

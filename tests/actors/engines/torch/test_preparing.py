@@ -17,11 +17,13 @@ from actors.engines.torch.grammars.vocabulary import NoTokenizer
 from actors.engines.torch.impatience import ForeignFailure
 from actors.engines.torch.preparing import TorchPreparer
 from actors.engines.torch.tried_processors import TriedProcessors
+from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest, Overloaded
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, StopRules
 from tests.actors.engines.torch.grammars.deadly import OVERFLOWING
 from tests.actors.engines.torch.grammars.world import write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,9 +92,17 @@ FACTORIES = {"friendly": Friendly, "sleeper": Sleeper, "picky": Picky, "counted"
 
 
 @pytest.fixture
-def opened(folder: Path) -> Iterator[TorchPreparer]:
+def told() -> RecordingTelemetry:
+    """What was said about bounds."""
+    return RecordingTelemetry()
+
+
+@pytest.fixture
+def opened(folder: Path, told: RecordingTelemetry) -> Iterator[TorchPreparer]:
     """A preparer whose engine has started."""
-    preparer = TorchPreparer(TorchConfig(model_path=folder, processors=FACTORIES))
+    preparer = TorchPreparer(
+        TorchConfig(model_path=folder, processors=FACTORIES, on_bound=told.bound_reached)
+    )
     preparer.open(VOCAB_SIZE)
     yield preparer
     preparer.close()
@@ -140,12 +150,15 @@ async def test_options_that_are_refused_are_refused_again(opened: TorchPreparer)
 
 def test_tried_processors_are_bounded() -> None:
     """The least recently used goes; options that JSON does not have, or long ones, are not kept."""
-    tried = TriedProcessors(entries=2)
+    told = RecordingTelemetry()
+    tried = TriedProcessors(entries=2, on_bound=told.bound_reached)
     entries = [ProcessorEntry(name="a", options={"at": at}) for at in (1, 2, 3, object(), "x" * 2_001)]
     for entry in entries[:2]:
         tried.keep([entry])
     assert tried.has_all(entries[:1])
+    assert told.bounds == {}
     tried.keep(entries[2:])
+    assert told.bounds == {Bound.TRIED_PROCESSORS: 1}
     assert [tried.has_all([entry]) for entry in entries] == [True, False, True, False, False]
     assert not tried.has_all(entries)
     assert not tried.has_all([ProcessorEntry(name="b", options={"at": 1})])
@@ -221,7 +234,9 @@ async def test_a_model_without_a_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("asleep")
-async def test_what_takes_too_long_is_refused(opened: TorchPreparer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_takes_too_long_is_refused(
+    opened: TorchPreparer, told: RecordingTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request is refused by name, and the next one does not wait for the thread that is stuck."""
     preparer = opened
     await preparer.prepare(spec())
@@ -229,6 +244,7 @@ async def test_what_takes_too_long_is_refused(opened: TorchPreparer, monkeypatch
     slow = spec(None, processors=(ProcessorEntry(name="sleeper"),))
     with pytest.raises(InvalidRequest, match=r"logits-processor:sleeper.*within 0.2 s"):
         await preparer.prepare(slow)
+    assert told.bounds == {Bound.PREPARING_TIME: 1}
     monkeypatch.setattr(preparing, "PREPARE_S", 15.0)
     assert (await preparer.prepare(spec("regex", "b"))).guided is not None
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.torch.scheduler import PIECE_TOKENS
+from protocols.bounds import Bound
 from tests.actors.engines.torch.bookkeeping import Bench
 
 
@@ -132,11 +133,13 @@ def test_the_paused_give_way_first() -> None:
 
 
 def test_the_youngest_gives_way_next() -> None:
-    """Among running sequences the youngest is preempted, keeps its tokens, and ends like the others."""
+    """Among running sequences the youngest is preempted, which is counted; it ends like the others."""
     bench = Bench(blocks=10)
     old, young = bench.add_one(14, 16), bench.add_one(14, 16)
     while young.blocks or not young.output_tokens:
+        assert Bound.KV_BLOCKS not in bench.told.bounds
         bench.step()
+    assert bench.told.bounds[Bound.KV_BLOCKS] == 1
     assert old in bench.sequences
     said = young.output_tokens
     while bench.live:

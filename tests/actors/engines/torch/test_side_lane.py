@@ -15,6 +15,8 @@ import pytest
 from actors.engines.torch import side_lane
 from actors.engines.torch.side_job import Interrupted, Job
 from actors.engines.torch.side_lane import SideLane
+from protocols.bounds import Bound
+from tests.doubles.listeners import RecordingTelemetry
 
 # A turn that nothing here reaches unless it hangs, and one that is over at once.
 LONG_S = 60.0
@@ -30,9 +32,12 @@ class Stage:
     lanes: list[SideLane] = field(default_factory=list[SideLane])
     words: list[threading.Event] = field(default_factory=list[threading.Event])
     late_done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    told: RecordingTelemetry = field(default_factory=RecordingTelemetry)
 
     def lane(self, turn_s: float = LONG_S) -> SideLane:
-        self.lanes.append(SideLane(f"lane-{id(self)}", turn_s, self.late_done.release))
+        self.lanes.append(
+            SideLane(f"lane-{id(self)}", turn_s, self.late_done.release, self.told.bound_reached)
+        )
         return self.lanes[-1]
 
     def hanging(self) -> tuple[Callable[[], None], threading.Event, threading.Event]:
@@ -252,6 +257,8 @@ def test_of_too_many_stuck_ones_their_like_waits_and_others_go_on(
     stage.await_late(1)
     assert lane.threads_alone == 3
     assert not hanging[3][1].is_set()
+    # The fourth that hangs, and the one that has its name beside another.
+    assert stage.told.bounds == {Bound.FOREIGN_THREADS: 2}
     hanging[0][2].set()
     stage.await_late(1)
     assert hanging[3][1].wait(PATIENCE_S)

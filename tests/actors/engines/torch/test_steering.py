@@ -15,9 +15,11 @@ from actors.engines.torch.lanes import FAIR_S, TURN_S, Lanes
 from actors.engines.torch.processors import Processor
 from actors.engines.torch.side_lane import SideLane
 from actors.engines.torch.steering import GIVE_UP_S, Steering
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
+from protocols.bounds import Bound
 from protocols.spec import ProcessorEntry
 from tests.actors.engines.torch.hostile_processors import Looping, Temperature
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,11 +71,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def lanes(clock: Clock) -> Iterator[Lanes]:
+def told() -> RecordingTelemetry:
+    """What was said about bounds."""
+    return RecordingTelemetry()
+
+
+@pytest.fixture
+def lanes(clock: Clock, told: RecordingTelemetry) -> Iterator[Lanes]:
     made = Lanes(
         masks=SideLane("masks", LONG_S, lambda: None),
         processors=SideLane("processors", LONG_S, lambda: None),
         clock=clock,
+        on_bound=told.bound_reached,
     )
     yield made
     made.close()
@@ -208,6 +217,43 @@ def test_whatever_a_grammar_raises_is_the_requests_failure(
     assert str(caught.value) == told
 
 
+@pytest.mark.parametrize("where", ["fill_mask", "accept"])
+def test_a_grammar_that_used_up_its_work_is_counted(
+    lanes: Lanes, told: RecordingTelemetry, where: str
+) -> None:
+    """As that, and once; any other failure is in no bound's count."""
+    for error in (TooCostly("the grammar became too costly"), ValueError("x"), SteeringFailed("x")):
+        mine = steering(lanes, grammar=GrammarDouble(**{where: raising(error)}))
+        with pytest.raises(SteeringFailed):
+            one_token_with(mine)
+    assert told.bounds == {Bound.GRAMMAR_WORK: 1}
+
+
+def one_token_with(of: Steering) -> None:
+    token(of, row(), [1])
+    is_complete(of, 3)
+
+
+def test_what_is_late_is_counted_once(lanes: Lanes, told: RecordingTelemetry) -> None:
+    """However often it is looked at: for a row, and again for a token that is noted."""
+    word = threading.Event()
+    mine = steering(lanes, grammar=GrammarDouble(fill_mask=word.wait, accept=word.wait))
+    mine.begin(row(), [1])
+    mine.wait(time.monotonic())
+    for _ in range(3):
+        mine.keep()
+        mine.count_late()
+    assert told.bounds == {Bound.STEP_WAIT: 1}
+    word.set()
+    until(lambda: not mine.is_running)
+    mine.finish()
+    mine.follow(3)
+    mine.count_late()
+    mine.count_late()
+    assert told.bounds == {Bound.STEP_WAIT: 2}
+    until(lambda: not mine.is_running)
+
+
 def test_a_processor_is_blamed_before_the_grammar(lanes: Lanes) -> None:
     """It came first, and what it did may be why the grammar failed."""
 
@@ -228,13 +274,15 @@ def hopeless_after(mine: Steering, clock: Clock, *seconds: float) -> list[bool]:
     return found
 
 
-def test_patience_has_an_end(lanes: Lanes, clock: Clock) -> None:
+def test_patience_has_an_end(lanes: Lanes, clock: Clock, told: RecordingTelemetry) -> None:
     """After ten seconds the request is given up, by the processor's name, and an endless loop is ended."""
     mine = steering(lanes, Looping)
     mine.begin(row(), [1])
     mine.wait(time.monotonic())
     assert hopeless_after(mine, clock, 0.0, GIVE_UP_S, 0.01) == [False, False, True]
+    assert told.bounds == {}
     assert mine.give_up() == "logits processor 'p0' did not return within 10 s"
+    assert told.bounds == {Bound.FOREIGN_TIME: 1}
     until(lambda: not mine.is_running)
     quick = steering(lanes, Temperature)
     token(quick, row(), [1])

@@ -14,8 +14,10 @@ from actors.engines.torch.grammars.cache import GrammarCache
 from actors.engines.torch.grammars.complaints import brief
 from actors.engines.torch.grammars.limits import MOST_SOURCE_BYTES, check_depth, text_of
 from actors.engines.torch.grammars.plain import is_longer
+from protocols.bounds import Bound
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,13 +147,16 @@ def test_what_json_cannot_say(guide: Guide) -> None:
 
 def test_the_least_recently_used_goes(guide: Guide) -> None:
     """The cache is bounded in entries, and what was used last stays."""
-    cache = GrammarCache(entries=2)
+    told = RecordingTelemetry()
+    cache = GrammarCache(entries=2, on_bound=told.bound_reached)
     constraints = [Guided(kind=GuidedKind.REGEX, constraint=letter) for letter in "abc"]
     grammars = [guide.compile("regex", letter) for letter in "abc"]
     cache.keep(constraints[0], grammars[0], 1)
     cache.keep(constraints[1], grammars[1], 1)
     assert cache.find(constraints[0]) is grammars[0]
+    assert told.bounds == {}
     cache.keep(constraints[2], grammars[2], 1)
+    assert told.bounds == {Bound.GRAMMAR_CACHE: 1}
     assert [cache.find(one) for one in constraints] == [grammars[0], None, grammars[2]]
 
 

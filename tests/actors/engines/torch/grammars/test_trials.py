@@ -16,9 +16,11 @@ import pytest
 from actors.engines.torch.grammars import trials as trials_module
 from actors.engines.torch.grammars.limits import MOST_GRAMMAR_BYTES
 from actors.engines.torch.grammars.trials import Trials
+from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided, GuidedKind
 from tests.actors.engines.torch.grammars.deadly import GOOD, LARGE, OVERFLOWING, SLOW
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -49,12 +51,15 @@ def kept(guide: Guide, trials: Trials | None = None) -> Generator[Trials]:
 @pytest.mark.parametrize("deadly", [OVERFLOWING, SLOW], ids=["overflows the stack", "takes for ever"])
 def test_a_deadly_constraint_is_refused(guide: Guide, deadly: Guided) -> None:
     """By name; this process does not grow, and the next constraint is tried by another process."""
-    with kept(guide) as trials:
+    told = RecordingTelemetry()
+    with kept(guide, Trials(told.bound_reached)) as trials:
         trials.check(GOOD)
+        assert told.bounds == {}
         first, before = trials.pid, psutil.Process().memory_info().rss
         with pytest.raises(InvalidRequest, match="costs less than is allowed") as refused:
             trials.check(deadly)
         assert refused.value.field == "sampling_options.guided_decoding.json"
+        assert told.bounds == {Bound.CONSTRAINT_COST: 1}
         assert trials.check(GOOD) > 0
         assert psutil.Process().memory_info().rss < before + MOST_GROWTH_BYTES
         assert first is not None
@@ -64,7 +69,8 @@ def test_a_deadly_constraint_is_refused(guide: Guide, deadly: Guided) -> None:
 
 def test_a_large_grammar_is_refused(guide: Guide) -> None:
     """For the bytes that it would keep; the process stays."""
-    with kept(guide) as trials:
+    told = RecordingTelemetry()
+    with kept(guide, Trials(told.bound_reached)) as trials:
         trials.check(GOOD)
         pid = trials.pid
         with pytest.raises(
@@ -72,6 +78,7 @@ def test_a_large_grammar_is_refused(guide: Guide) -> None:
         ):
             trials.check(LARGE)
         assert trials.pid == pid
+        assert told.bounds == {Bound.CONSTRAINT_COST: 1}
 
 
 def test_what_is_large_is_told(guide: Guide) -> None:
