@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
 import shutil
 import signal
@@ -9,6 +12,7 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +73,33 @@ class Server:
         return Child(self._name, self._argv, {}, self._log.with_suffix(f".{self._starts}.log"))
 
 
+class Etcd(Server):
+    """What lies in it, asked through its JSON gateway."""
+
+    def instances(self) -> list[int]:
+        """The lease of every worker endpoint that is registered: the framework's own keys."""
+        prefix = b"v1/instances/"
+        span = {"key": _base64(prefix), "range_end": _base64(prefix[:-1] + bytes([prefix[-1] + 1]))}
+        return [int(pair["lease"]) for pair in self._ask("kv/range", span).get("kvs", [])]
+
+    def left_s(self, lease: int) -> int:
+        """Whole seconds until the lease ends unless somebody keeps it alive; below 0 when it has."""
+        return int(self._ask("lease/timetolive", {"ID": str(lease)})["TTL"])
+
+    def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        try:
+            connection.request("POST", f"/v3/{path}", json.dumps(body))
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            return answer
+        finally:
+            connection.close()
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
 class Servers:
     """etcd and NATS on free ports of the loopback."""
 
@@ -87,7 +118,7 @@ class Servers:
             tool("nats-server"), "-js", "-a", "127.0.0.1", "-p", str(nats), "-sd", str(folder / "nats"),
         ]  # fmt: skip
         self.environ = {"ETCD_ENDPOINTS": url, "NATS_SERVER": f"nats://127.0.0.1:{nats}"}
-        self.etcd = Server("etcd", etcd_words, client, folder / "etcd.log")
+        self.etcd = Etcd("etcd", etcd_words, client, folder / "etcd.log")
         self.nats = Server("nats", nats_words, nats, folder / "nats.log")
 
     def __enter__(self) -> Servers:

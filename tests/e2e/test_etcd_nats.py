@@ -2,77 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from service.demo.processes import Child, free_port
-from tests.e2e.stacks import ROOT, Reader, Stack
+from service.demo.processes import free_port
+from tests.e2e.servers import Servers
+from tests.e2e.stacks import Reader, Stack
 from tests.e2e.word_model import word_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-def tool(name: str) -> str:
-    """A server fetched by ``make tools``, or one from the PATH."""
-    found = shutil.which(name, path=str(ROOT / ".tools" / "bin")) or shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not here: make tools")
-    return found
-
-
-def wait_listening(port: int) -> None:
-    """Until somebody accepts connections there."""
-    give_up_s = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            assert time.monotonic() < give_up_s
-            time.sleep(0.05)
-        else:
-            return
-
-
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """etcd and NATS on free ports of the loopback; the variables that point the framework there."""
-    client = free_port()
-    peer = free_port(frozenset({client}))
-    nats = free_port(frozenset({client, peer}))
-    url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-    etcd_words = [
-        tool("etcd"), "--data-dir", str(tmp_path / "etcd"),
-        "--listen-client-urls", url, "--advertise-client-urls", url,
-        "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
-        "--initial-cluster", f"default={peer_url}",
-    ]  # fmt: skip
-    nats_words = [
-        tool("nats-server"),
-        "-js",
-        "-a",
-        "127.0.0.1",
-        "-p",
-        str(nats),
-        "-sd",
-        str(tmp_path / "nats"),
-    ]
-    children = [
-        Child("etcd", etcd_words, {}, tmp_path / "etcd.log"),
-        Child("nats", nats_words, {}, tmp_path / "nats.log"),
-    ]
-    try:
-        wait_listening(client)
-        wait_listening(nats)
-        yield {"ETCD_ENDPOINTS": url, "NATS_SERVER": f"nats://127.0.0.1:{nats}"}
-    finally:
-        for child in children:
-            child.ask_to_stop()
-            child.wait(10)
+    """The variables that point the framework at a real etcd and a real NATS."""
+    with Servers(tmp_path) as both:
+        yield both.environ
 
 
 @pytest.mark.parametrize("plane", ["tcp", "nats"])
