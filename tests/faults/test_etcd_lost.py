@@ -172,7 +172,7 @@ def test_a_loss_that_outlives_the_lease_ends_the_worker_in_order(
 def test_a_signal_while_the_framework_goes_by_itself_is_a_planned_end(
     servers: Servers, new_stack: Callable[..., Stack], figures: Figures
 ) -> None:
-    """The lease is gone, requests still run, and somebody asks the worker to stop: all end in full, code 0."""
+    """The lease is gone, requests run, and somebody asks the worker to stop: all end in full, code 0."""
     stack = new_stack(lease_s=10)
     with Load(stack.http_port, stack.model()) as load:
         load.start(Kind.PLAIN, STREAMS, max_tokens=tokens_for(18))
