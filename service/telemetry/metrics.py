@@ -110,7 +110,12 @@ class Metrics:
         self._drain = self._histogram(
             "drain_seconds", "From the closing of the door to the last outcome.", DRAIN_S
         )
-        self.loop_lag = self._histogram("loop_lag_seconds", "How late the event loop woke a timer.", INSIDE_S)
+        self._loop_lag = self._histogram(
+            "loop_lag_seconds", "How late the event loop woke a timer.", INSIDE_S
+        )
+        self._last_loop_lag = self._gauge(
+            "loop_lag_last_seconds", "How late the event loop woke a timer the last time."
+        )
         lost = self._counter("spans_lost_total", "Spans that did not reach the collector.", "reason")
         self._spans_lost = {reason: lost.labels(reason) for reason in SPAN_LOSSES}
         errors = self._counter(
@@ -207,6 +212,11 @@ class Metrics:
     def drain_ended(self, seconds: float) -> None:
         """Count a drain."""
         self._drain.observe(seconds)
+
+    def loop_lag(self, seconds: float) -> None:
+        """How late a timer was."""
+        self._loop_lag.observe(seconds)
+        self._last_loop_lag.set(seconds)
 
     def spans_lost(self, reason: str, count: int) -> None:
         """Any thread. ``reason`` is one of SPAN_LOSSES."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from service.telemetry.trace_settings import TraceSettings
 
 _DISTRIBUTION = "dynamo-actor-worker"
+# A timer that is later than this has made every request wait: said as a warning.
+LATE_S = 0.25
 
 _Listener = tuple[str, Callable[["RequestStory", "Figures"], None]]
 
@@ -75,7 +77,7 @@ class Recorder:
             *(() if spans is None else (("spans", spans.request_ended),)),
             *self._of_probe,
         )
-        self.loop_lag = LoopLag(metrics.loop_lag.observe)
+        self.loop_lag = LoopLag(self._on_loop_lag, on_stall=self._on_loop_stall)
         self.count_chunk = metrics.count_chunk
         self.kv_events = metrics.kv_events
         self.on_bound = metrics.bounds
@@ -167,6 +169,15 @@ class Recorder:
         self.on_bound(bound, count)
         if bound is Bound.ENGINE_STOP:
             self._guard("log", self._log.engine_left_behind)
+
+    def _on_loop_lag(self, seconds: float) -> None:
+        self._metrics.loop_lag(seconds)
+        if seconds >= LATE_S:
+            self._guard("log", partial(self._log.loop_stalled, seconds))
+
+    def _on_loop_stall(self, seconds: float, where: str) -> None:
+        """In the stall watch's thread."""
+        self._guard("log", partial(self._log.loop_stands, seconds, where))
 
     def _guard(self, listener: str, report: Callable[[], None]) -> None:
         try:

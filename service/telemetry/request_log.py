@@ -76,6 +76,14 @@ class RequestLog:
         """The way out does not wait for the engine any longer."""
         self._worker.warning("engine.stop_timed_out")
 
+    def loop_stalled(self, seconds: float) -> None:
+        """The event loop woke a timer that much too late. Once a minute; the histogram has all of them."""
+        self._worker.warning("loop.stalled", seconds=round(seconds, 3), once_per="loop")
+
+    def loop_stands(self, seconds: float, where: str) -> None:
+        """Any thread: the event loop stands still, since so long and there."""
+        self._worker.warning("loop.stands_still", seconds=round(seconds, 3), where=where)
+
     def spans_lost(self, reason: str, count: int) -> None:
         """Any thread. The counter has them all; here it is said once a minute."""
         self._worker.warning("trace.spans_lost", reason=reason, count=count, once_per=reason)

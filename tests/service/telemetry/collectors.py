@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """What a server received. ``refuses``: it says no; ``is_stuck``: it answers when `release` is called."""
+    """What a server received.
 
-    def __init__(self, *, refuses: bool = False, is_stuck: bool = False) -> None:
+    refuses: it says no. is_stuck: it answers when `release` is called. late_s: it answers so much later.
+    """
+
+    def __init__(self, *, refuses: bool = False, is_stuck: bool = False, late_s: float = 0.0) -> None:
         self.refuses = refuses
+        self._late_s = late_s
+        self._end = Event()
         self._go = Event()
         if not is_stuck:
             self._go.set()
@@ -42,13 +47,15 @@ class Collector:
         """Whether the request was accepted."""
         self.asked.set()
         self._go.wait()
+        self._end.wait(self._late_s)
         if not self.refuses:
             self.requests.append(request)
         return not self.refuses
 
     def release(self) -> None:
-        """Answer whoever waits."""
+        """Answer whoever waits, now and from now on."""
         self._go.set()
+        self._end.set()
 
     @property
     def spans(self) -> dict[str, Span]:
@@ -95,7 +102,7 @@ def _value_of(value: AnyValue) -> Any:
 
 
 @contextmanager
-def grpc_collector(**mood: bool) -> Generator[Collector, None, None]:
+def grpc_collector(**mood: Any) -> Generator[Collector, None, None]:
     """An OTLP/gRPC server."""
     collector = Collector(**mood)
 
@@ -118,7 +125,7 @@ def grpc_collector(**mood: bool) -> Generator[Collector, None, None]:
 
 
 @contextmanager
-def http_collector(**mood: bool) -> Generator[Collector, None, None]:
+def http_collector(**mood: Any) -> Generator[Collector, None, None]:
     """An OTLP/HTTP server."""
     collector = Collector(**mood)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from protocols.bounds import Bound
 from protocols.engine import EngineInfo
 from protocols.steps import EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
@@ -138,7 +139,8 @@ def test_everything_else_moves_its_own_series():
     metrics.abort_result(AbortResult.TIMED_OUT)
     metrics.drain_progress(5)
     metrics.drain_ended(1.5)
-    metrics.loop_lag.observe(0.25)
+    metrics.bounds(Bound.KV_CACHE, 3)
+    metrics.loop_lag(0.25)
     metrics.spans_lost("queue_full", 4)
     metrics.listener_failed("log")
     metrics.kv_events("failed", 3)
@@ -151,6 +153,8 @@ def test_everything_else_moves_its_own_series():
         "drain_seconds_sum": 1.5,
         "loop_lag_seconds_count": 1,
         "loop_lag_seconds_sum": 0.25,
+        "loop_lag_last_seconds": 0.25,
+        'bound_reached_total{bound="kv_cache"}': 3,
         'spans_lost_total{reason="queue_full"}': 4,
         'telemetry_errors_total{listener="log"}': 1,
         'kv_events_total{result="failed"}': 3,
