@@ -150,7 +150,11 @@ class DrainCoordinator:
         """Take every rung whose time has come."""
         while rung in _NEXT_RUNG and self._clock() >= self._time_of(_NEXT_RUNG[rung]):
             rung = _NEXT_RUNG[rung]
-            await self._monitor.send(EndLive(self._last_id, only_movable=rung is Rung.MOVED))
+            try:
+                await self._monitor.send(EndLive(self._last_id, only_movable=rung is Rung.MOVED))
+            except anyio.BrokenResourceError:
+                # The monitor has died: the graph is about to be cancelled, and the cause is not ours.
+                await anyio.sleep_forever()
         return rung
 
     async def _wait_for_change(self, rung: Rung) -> None:

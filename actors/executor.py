@@ -133,7 +133,11 @@ class Executor:
             step = self.on_step(await self._engine.next_step())
             if self._lanes.streamer.is_full:
                 self._telemetry.bound_reached(Bound.STREAMER_LANE)
-            await self._lanes.streamer.send(step)
+            try:
+                await self._lanes.streamer.send(step)
+            except anyio.BrokenResourceError:
+                # The streamer has died: the graph is about to be cancelled, and the cause is not ours.
+                await anyio.sleep_forever()
 
     async def _watch_engine(self) -> None:
         while True:

@@ -24,12 +24,19 @@ class Mailbox(NamedTuple):
 
 
 async def send(lane: MemoryObjectSendStream[T], message: T, on_full: Callable[[], None]) -> None:
-    """Put a message into a lane; wait only when the lane is full. ``on_full`` is called before that."""
+    """Put a message into a lane; wait only when the lane is full. ``on_full`` is called before that.
+
+    Without a reader it waits for the end: readers leave by dying, the graph is about to be cancelled
+    for that, and the cause is theirs to tell.
+    """
     try:
-        lane.send_nowait(message)
-    except anyio.WouldBlock:
-        on_full()
-        await lane.send(message)
+        try:
+            lane.send_nowait(message)
+        except anyio.WouldBlock:
+            on_full()
+            await lane.send(message)
+    except anyio.BrokenResourceError:
+        await anyio.sleep_forever()
 
 
 class _Received(Generic[T]):

@@ -32,6 +32,7 @@ from tests.actors.stories import (
     Exit,
     Fail,
     Finish,
+    Flood,
     Hang,
     Kind,
     Leave,
@@ -201,7 +202,17 @@ class Player:
                 self._ask(action)
             case Prepare(how=how):
                 self._prepare(how)
-            case Say() | SayAll() | EndChoice() | Finish() | Fail() | Spoil() | Stranger() | RefuseNext():
+            case (
+                Say()
+                | SayAll()
+                | Flood()
+                | EndChoice()
+                | Finish()
+                | Fail()
+                | Spoil()
+                | Stranger()
+                | RefuseNext()
+            ):
                 self._engine_acts(action)
             case Read(who=who, chunks=chunks):
                 await self._read(who, chunks)
@@ -248,12 +259,10 @@ class Player:
         engine = self.engine
         match action:
             case SayAll():
-                deltas = [
-                    Delta(engine_id, engine.tokens(engine_id, index, 1), index)
-                    for engine_id, spec in engine.live.items()
-                    for index in range(spec.n)
-                ]
-                engine.emit(*deltas)
+                self._say_all(1)
+            case Flood():
+                for _ in range(BOUND_TOKENS // STEP_TOKENS + 1):
+                    self._say_all(STEP_TOKENS)
             case Stranger():
                 engine.emit(Delta(EngineId(2**40), [1], is_last=True))
             case RefuseNext():
@@ -262,6 +271,16 @@ class Player:
                 engine_id = self._pick(tuple(engine.live), who)
                 if engine_id is not None:
                     self._engine_acts_on(engine_id, action)
+
+    def _say_all(self, tokens: int) -> None:
+        engine = self.engine
+        engine.emit(
+            *(
+                Delta(engine_id, engine.tokens(engine_id, index, tokens), index)
+                for engine_id, spec in engine.live.items()
+                for index in range(spec.n)
+            )
+        )
 
     def _engine_acts_on(self, engine_id: EngineId, action: Action) -> None:
         engine, n = self.engine, self.engine.live[engine_id].n
@@ -353,7 +372,8 @@ class Player:
         """
         await self.world.settle()
         self.engine.hang()
-        began_s, is_owing = anyio.current_time(), self.engine.is_owing
+        began_s = anyio.current_time()
+        soonest_s, latest_s = self._first_work_s()
         if self.engine.live and self.world.listener.steps:
             self.doom = EngineDead
         try:
@@ -361,10 +381,25 @@ class Player:
         finally:
             took_s = anyio.current_time() - began_s
             if self.doom is not None:
-                assert took_s <= 1.1 * HANG_S + _DUST_S + (0.0 if is_owing else STALL_S + SWEEP_S)
-                # A step that was owed before the silence began may have been waited for a while.
-                assert took_s >= HANG_S / 2
+                assert took_s <= latest_s + 1.1 * HANG_S + _DUST_S
+                # What was owed before the silence began may have been waited for since the last sign.
+                assert took_s >= soonest_s + (HANG_S if soonest_s else HANG_S / 2) - _DUST_S
         self.engine.is_confirming = True
+
+    def _first_work_s(self) -> tuple[float, float]:
+        """In how many seconds the engine has something to do, at the soonest and at the latest.
+
+        Where all are held back, that is with the first of them to be ended early.
+        """
+        if self.engine.is_owing or not self.engine.live:
+            return 0.0, 0.0
+        held = [visit.ticket for visit in self.world.visits if visit.id in self.engine.live]
+        sinces_s = [ticket.outbox.waiting_since_s for ticket in held]
+        ends_s = [since_s + STALL_S for since_s in sinces_s if since_s is not None]
+        ends_s += [ticket.deadline_s for ticket in held if ticket.deadline_s is not None]
+        latest_s = min(ends_s) - anyio.current_time() + SWEEP_S
+        is_draining = self.world.graph.drain.state is WorkerState.DRAINING
+        return 0.0 if is_draining else max(0.0, latest_s - SWEEP_S), latest_s
 
     def _crash(self, part: Part) -> None:
         self.doom = ZeroDivisionError
@@ -406,6 +441,8 @@ class Player:
         aborts = Counter(self.engine.ids_of("abort"))
         assert all(count == 1 for count in aborts.values())
         assert self.engine.most_running <= self.story.max_num_seqs
+        reasons = [visit.ticket.cancel_reason for visit in self.world.visits]
+        assert self.world.listener.cancellations.total() == len(reasons) - reasons.count(None)
         for visit in self.world.visits:
             self._check_visit(visit)
         if is_settled and self.doom is None:

@@ -85,6 +85,11 @@ class SayAll:
 
 
 @dataclass(frozen=True)
+class Flood:
+    """Every request says so much at once that it is held back, or all but its last word."""
+
+
+@dataclass(frozen=True)
 class EndChoice:
     who: int
 
@@ -177,8 +182,8 @@ class Crash:
 
 
 Action = (
-    Ask | Say | SayAll | EndChoice | Finish | Fail | Spoil | Prepare | Stranger | RefuseNext | Read | Sleepy
-    | Leave | Wait | Drain | Signal | Resume | Die | Hang | Crash
+    Ask | Say | SayAll | Flood | EndChoice | Finish | Fail | Spoil | Prepare | Stranger | RefuseNext | Read
+    | Sleepy | Leave | Wait | Drain | Signal | Resume | Die | Hang | Crash
 )  # fmt: skip
 
 
@@ -218,6 +223,7 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
         ),
         (14, (Say, who, draw_int(1, STEP_TOKENS))),
         (14, (SayAll,)),
+        (3, (Flood,)),
         (4, (EndChoice, who)),
         (7, (Finish, who, draw_int(0, STEP_TOKENS))),
         (1, (Fail, who)),
@@ -228,7 +234,7 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
         (18, (Read, who, draw_int(1, 4))),
         (6, (Sleepy, who)),
         (6, (Leave, who, choose(list(Exit)))),
-        (5, (Wait, seconds)),
+        (6, (Wait, seconds)),
         (1, (Drain, seconds, seconds)),
         (1, (Signal,)),
         (4, (Resume,)),
@@ -236,7 +242,7 @@ def _actions(draw_int: Any, choose: Any, seconds: Any) -> list[tuple[int, Any]]:
 
 
 ENDINGS: tuple[Action, ...] = (Die(), Hang(), Hang(), Hang(), *(Crash(part) for part in Part))
-_SECONDS = (0.0, 0.05, 0.5, 3.0, 21.0)
+_SECONDS = (0.0, 0.05, 0.5, 3.0, 12.0, 21.0)
 
 
 def stories(most_moves: int = 50) -> st.SearchStrategy[Story]:

@@ -11,13 +11,17 @@ from hypothesis import example, given, settings
 from tests.actors.playing import Player
 from tests.actors.stories import (
     Ask,
+    Crash,
     Drain,
     Exit,
+    Fail,
     Finish,
+    Flood,
     Hang,
     Kind,
     Leave,
     Move,
+    Part,
     Say,
     Signal,
     Story,
@@ -38,9 +42,36 @@ READER_GOES_AS_THE_END_COMES = Story(
 )
 
 
+# Breaks that were made by hand and took the player longest to find: while every reader sleeps no step is
+# owed, and then the abort of such a request is.
+ALL_READERS_SLEEP = Story(
+    moves=(
+        Move(Ask(Kind.PLAIN, 30)),
+        Move(Finish(0)),
+        Move(Ask(Kind.PLAIN, 30)),
+        Move(Flood()),
+        Move(Wait(12.0)),
+    )
+)
+HUNG_WHILE_ALL_READERS_SLEEP = replace(ALL_READERS_SLEEP, moves=(*ALL_READERS_SLEEP.moves, Move(Hang())))
+
+# Found by a long story: the streamer dies, and the executor finds the lane to it closed. That was told as
+# a second cause of death.
+STREAMER_DIES_IN_FRONT_OF_A_STEP = Story(
+    moves=(Move(Ask(Kind.WIDE, 18), 5), Move(Fail(0), 2), Move(Crash(Part.STREAMER))),
+    seed=218,
+    max_live=16,
+    max_num_seqs=8,
+    can_pause=False,
+)
+
+
 @pytest.mark.timeout(0 if IS_FUZZING else 120)
 @given(story=stories())
 @example(story=READER_GOES_AS_THE_END_COMES)
+@example(story=ALL_READERS_SLEEP)
+@example(story=HUNG_WHILE_ALL_READERS_SLEEP)
+@example(story=STREAMER_DIES_IN_FRONT_OF_A_STEP)
 @settings(max_examples=10_000 if IS_FUZZING else 500)
 def test_any_short_story(story: Story) -> None:
     """Searched and shrunk by Hypothesis."""

@@ -94,7 +94,7 @@ async def test_closing_refuses_a_writer_that_waits(lane: StepLane) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_hundred_thousand_steps_to_a_slow_reader(seed: int) -> None:
-    """Bursts, and a reader that dawdles: no step is lost, repeated or overtaken, and nobody is stuck (row 14).
+    """Bursts, and a reader that dawdles: no step is lost, repeated or overtaken, nobody is stuck (row 14).
 
     25,000 steps in each of four orders of tasks, which their seeds repeat.
     """
