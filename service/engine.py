@@ -123,6 +123,9 @@ class ActorEngine(LLMEngine):
         self._readers = Readers()
         self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
         self._signals.listen(self._on_signal_anywhere)
+        # Never later than the exit guard: a signal that no handler gets to see is answered in time too.
+        stand_s = min(self._plan.graph.hang_timeout_s, self._plan.budgets.guard_at_s)
+        self._loop_guard = LoopGuard(self._loop, stand_s)
         try:
             if self._signals.is_asked:
                 raise StartStopped("a stop was asked for before the start")
@@ -135,7 +138,6 @@ class ActorEngine(LLMEngine):
         self._recorder.watch(self._graph)
         if self.kv is not None:
             self.kv.open(self._loop, self._graph.info)
-        self._loop_guard = LoopGuard(self._loop, self._plan.graph.hang_timeout_s)
         _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
         return _engine_config(self._plan, self._graph.info)
@@ -218,9 +220,6 @@ class ActorEngine(LLMEngine):
         await self.drain()
         await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
-        if self._loop_guard is not None:
-            # An engine that keeps the loop while it stops has until the exit guard's time.
-            self._loop_guard.stop()
         await supervisor.stop()
         self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
@@ -230,6 +229,8 @@ class ActorEngine(LLMEngine):
             self._loop_lag.cancel()
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
         await asyncio.to_thread(self._recorder.shutdown)
+        if self._loop_guard is not None:
+            self._loop_guard.stop()
 
     async def health_check_payload(self) -> dict[str, Any] | None:
         """One greedy token after the model's first token id: real work, and in no request's figures."""

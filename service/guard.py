@@ -49,7 +49,7 @@ class ExitGuard:
 
 
 class LoopGuard:
-    """Ends the process when its loop has made no turn for as long as an engine may hang.
+    """Ends the process when its loop has made no turn for ``timeout_s``, and for 10 s at least.
 
     A driver that never comes back from a call, stuck in its library, takes the loop with it: no watchdog
     of ours runs any more, nor any handler of a signal. What ran here goes on elsewhere once we are gone.
@@ -69,7 +69,8 @@ class LoopGuard:
     def _watch(self) -> None:
         looks = 0
         self._ask()
-        while not self._over.wait(self._timeout_s / _LOOKS):
+        # A turn is seen a look after it was made, and asked for again: one more on each side.
+        while not self._over.wait(self._timeout_s / (_LOOKS + 2)):
             looks += 1
             if self._turned.is_set():
                 looks = 0

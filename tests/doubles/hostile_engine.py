@@ -8,6 +8,7 @@ It takes any constraint of the form REGEX and obeys none, so that there are guid
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class Fault(StrEnum):
     STRANGE_CHOICE = "speaks for a choice that was not asked for"
     HANGS = "makes no step any more"
     BLOCKS = "keeps its thread for 3 s"
+    FREEZES = "never gives the event loop back"
     DIES = "says that it is dead"
     RAISES = "raises what no engine may raise"
     ARMS = "lets the actor of the settings raise at its next message"
@@ -77,7 +79,8 @@ class HostileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     at_token: when a marked request's fault happens. error: the text of `Fault.FAILS`.
     failing_every: every so many requests one fails like a marked one; 0 is never.
     in_process: False puts the paced engine into a child process (`tests.doubles.process_engine`).
-    start: "" or how it goes wrong: "refuses" (configuration), "crashes", "dies" (its child), "hangs".
+    start: "" or how it goes wrong: "refuses" (configuration), "crashes", "dies" (its child), "hangs",
+    "freezes" (the event loop), "ends at once" (it starts, and is dead).
     stop: "" or how it goes wrong: "waits" for ever, "blocks" the loop, "raises".
     breaks: "module:Class.method" of the actor that `Fault.ARMS` breaks.
     """
@@ -99,6 +102,13 @@ class _Row:
     shift: int
     fault: Fault | None
     tokens: int = 0
+
+
+def deadlock() -> None:
+    """Wait in a library for a lock that this thread holds: no signal and no exception ends that."""
+    libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 class TakesAnyRegex:
@@ -139,6 +149,8 @@ class HostileEngine:
         """Start the paced engine, and fail half-way where the settings say so."""
         info = await self._inner.start()
         self._vocab_size = info.vocab_size
+        if self._settings.start:
+            print(f"hostile: the start {self._settings.start}", flush=True)
         match self._settings.start:
             case "refuses":
                 raise EngineStartError("model: half of it is missing.", "Give a whole one.")
@@ -149,6 +161,8 @@ class HostileEngine:
                 raise RuntimeError("the engine's process ended while it was loading")
             case "hangs":
                 await asyncio.Event().wait()
+            case "freezes":
+                deadlock()
             case _:
                 pass
         return info
@@ -173,6 +187,8 @@ class HostileEngine:
 
     async def next_step(self) -> EngineStep:
         """The paced engine's step, with what the marked requests made of it."""
+        if self._settings.start == "ends at once":
+            raise EngineDead("the engine's own health check failed")
         step = await self._inner.next_step()
         deltas = [said for delta in step.deltas for said in self._said(delta)]
         if self._is_hung:
@@ -186,9 +202,7 @@ class HostileEngine:
             case "waits":
                 await asyncio.Event().wait()
             case "blocks":
-                # What a library does that waits for its own thread for ever.
-                while True:
-                    time.sleep(60)  # noqa: ASYNC251 - that is the fault
+                deadlock()
             case "raises":
                 raise RuntimeError("a library broke while stopping")
             case _:
@@ -236,6 +250,8 @@ class HostileEngine:
                 return []
             case Fault.BLOCKS:
                 cast("Any", self._inner).block(BLOCK_S)
+            case Fault.FREEZES:
+                deadlock()
             case Fault.DIES:
                 raise EngineDead("the engine's own health check failed")
             case Fault.RAISES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,3 +110,34 @@ def test_an_engine_that_gives_up_ends_its_worker(
     assert "worker.failed" in hit.log()
     what = f"engine {fault.value}: exit 70 after"
     figures.record(row="6", what=what, value=f"{ended_s - struck_s:.1f} s", goal="its budget")
+
+
+def test_an_engine_that_is_killed_during_the_drain_takes_no_request_with_it(
+    new_stack: StackFactory, figures: Figures
+) -> None:
+    """SIGTERM, then the engine dies while requests finish: they go on at the second worker; code 70."""
+    stack = new_stack(hostile=(IN_CHILD, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        hit.send(signal.SIGTERM)
+        hit.wait_status(lambda state: state["state"] == "draining")
+        kill_engine(hit)
+        code, _ = exit_of(hit, 30)
+        answers = load.finish()
+    assert code == 70
+    lost, fixed = check_survived(answers)
+    figures.record(row=6, what="killed during a drain: plain and unary lost", value="0 of 48", goal="0")
+    figures.record(
+        row=6, what="killed during a drain: others told", value=f"{lost} of {fixed}", goal="counted"
+    )
+
+
+def test_an_engine_that_is_killed_after_a_drain_by_hand_ends_its_worker(new_stack: StackFactory) -> None:
+    """Drained, out of discovery, idle: it still goes with code 70."""
+    stack = new_stack(hostile=(IN_CHILD, SOUND))
+    hit, _ = stack.workers
+    assert hit.control("drain")["state"] == "drained"
+    kill_engine(hit)
+    assert exit_of(hit, 30)[0] == 70

@@ -40,3 +40,23 @@ def test_a_hung_engine_ends_its_worker_and_no_request(new_stack: StackFactory, f
     figures.record(
         row=4, what="n=2 and guided: ended with an error", value=f"{lost} of {fixed}", goal="counted"
     )
+
+
+def test_an_engine_that_keeps_the_event_loop_ends_its_worker_and_no_request(
+    new_stack: StackFactory, figures: Figures
+) -> None:
+    """Field report: no step, no watchdog, no signal handler runs; a thread ends the process, code 70."""
+    stack = new_stack("--engine-hang-timeout", f"{HANG_TIMEOUT_S:g}", hostile=({}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        frozen_s = strike(load, hit, Fault.FREEZES)
+        code, ended_s = exit_of(hit, 60)
+        answers = load.finish()
+    assert code == 70
+    check_survived(answers)
+    assert "the event loop has stood still" in hit.log()
+    figures.record(
+        row=4, what="event loop kept: exit 70 after", value=f"{ended_s - frozen_s:.1f} s", goal="11 s"
+    )

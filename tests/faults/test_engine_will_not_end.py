@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.doubles.hostile_engine import Fault
 from tests.faults.load import Kind, Load
-from tests.faults.striking import engine_process, exit_of, incomplete, wait_until
+from tests.faults.striking import (
+    SOUND,
+    check_survived,
+    engine_process,
+    exit_of,
+    incomplete,
+    mixed,
+    strike,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from tests.e2e.stacks import Worker
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-STARTS = {"refuses": 2, "crashes": 1, "dies": 1}
+STARTS = {"refuses": 2, "crashes": 1, "dies": 1, "ends at once": 70}
 STOPS = {"waits": 0, "raises": 0, "blocks": 70}
 
 
@@ -43,7 +53,7 @@ def test_a_signal_ends_a_start_that_hangs(new_worker: WorkerFactory, figures: Fi
     """SIGTERM while the engine loads for ever: code 0, soon, and no process left."""
     worker = new_worker({"in_process": False, "start": "hangs"})
     engine = _engine_of(worker)
-    wait_until(lambda: "loading" in worker.log(), 60, "the worker does not load")
+    wait_until(lambda: "hostile: the start" in worker.log(), 60, "the worker does not load")
     worker.send(signal.SIGTERM)
     asked_s = time.monotonic()
     code, ended_s = exit_of(worker, 60)
@@ -51,6 +61,25 @@ def test_a_signal_ends_a_start_that_hangs(new_worker: WorkerFactory, figures: Fi
     wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
     value = f"{code} after {ended_s - asked_s:.1f} s"
     figures.record(row="start", what="hangs, SIGTERM: exit code", value=value, goal="0, soon")
+
+
+def test_a_signal_ends_a_start_that_keeps_the_event_loop(new_worker: WorkerFactory, figures: Figures) -> None:
+    """SIGTERM while the engine is stuck in its library, loop and all.
+
+    No handler of a signal runs, so without a guard the framework would end it, with a code that says nothing.
+    """
+    worker = new_worker({"in_process": False, "start": "freezes"}, "--drain-timeout", "1")
+    engine = _engine_of(worker)
+    wait_until(lambda: "hostile: the start" in worker.log(), 60, "the worker does not load")
+    worker.send(signal.SIGTERM)
+    asked_s = time.monotonic()
+    code, ended_s = exit_of(worker, 60)
+    assert code == 70
+    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    value = f"{code} after {ended_s - asked_s:.1f} s"
+    figures.record(
+        row="start", what="keeps the loop, SIGTERM: exit code", value=value, goal="70 within 16.5 s"
+    )
 
 
 @pytest.mark.parametrize("how", STOPS)
@@ -74,6 +103,25 @@ def test_an_engine_that_refuses_to_stop_does_not_keep_the_process(
     # Grace, drain and the framework's margin: see docs/operations.md.
     value = f"{code} after {ended_s - asked_s:.1f} s, 0 of 64 lost"
     figures.record(row="stop", what=f"engine {how}: exit code", value=value, goal="within 25.5 s")
+
+
+@pytest.mark.parametrize("how", ["waits", "blocks"])
+def test_a_dead_engine_that_refuses_to_stop_ends_all_the_same(
+    new_stack: StackFactory, figures: Figures, how: str
+) -> None:
+    """Death and a stop that never returns: the second worker takes over, exit 70."""
+    stack = new_stack("--engine-hang-timeout", "5", hostile=({"stop": how}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        struck_s = strike(load, hit, Fault.DIES)
+        code, ended_s = exit_of(hit, 60)
+        answers = load.finish()
+    assert code == 70
+    check_survived(answers)
+    value = f"{ended_s - struck_s:.1f} s, none lost"
+    figures.record(row="stop", what=f"engine dead and {how}: exit 70 after", value=value, goal="its budget")
 
 
 def _engine_of(worker: Worker) -> psutil.Process:
