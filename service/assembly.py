@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dynamo.common.backend.worker import WorkerConfig
 
+from protocols.bounds import OnBound
 from protocols.engine import Engine
 from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version
@@ -19,6 +20,7 @@ from service.plan import ServingPlan
 from service.processors import hello
 from service.processors.imports import Factory
 from service.stopping import StopSignals
+from service.telemetry.bounds import BoundCounts
 from service.telemetry.logs import get_logger
 from service.telemetry.recorder import RecorderSettings, build_recorder
 
@@ -47,7 +49,8 @@ def build_worker(
         where = settings.resolution["test_logits_processor"].where
         spec = hello.resolve_test_spec(model.path, vocab_size(model.path), where)
         processors[hello.NAME] = hello.factory()
-    engine = build_engine(settings, engine_name, model, processors)
+    bounds = BoundCounts()
+    engine = build_engine(settings, engine_name, model, processors, bounds)
     served_name = settings.model.served_model_name or model.served_name
     token = settings.control_token
     plan = ServingPlan(
@@ -67,13 +70,18 @@ def build_worker(
             framework_version=installed_version(),
             model=served_name,
             processors=tuple(engine.capabilities.processors),
+            bounds=bounds,
         )
     )
     return ActorEngine(plan, engine, recorder, signals)
 
 
 def build_engine(
-    settings: Settings, name: str, model: ResolvedModel, processors: Mapping[str, Factory]
+    settings: Settings,
+    name: str,
+    model: ResolvedModel,
+    processors: Mapping[str, Factory],
+    on_bound: OnBound,
 ) -> Engine:
     """The driver of ``--engine``; its library is imported only when it was chosen."""
     if name == "synthetic":
@@ -105,6 +113,7 @@ def build_engine(
             kv_block_tokens=settings.model.kv_block_tokens,
             trust_remote_code=settings.model.trust_remote_code,
             processors=processors,
+            on_bound=on_bound,
         ),
         progress=_log_stage,
     )

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from protocols.bounds import Bound, OnBound, ignore_bound
 from service.telemetry.logs import get_logger
 
 # A store in the same cluster answers within milliseconds; one that is down never does.
 STORE_S = 2.0
+# Calls that a store may leave hanging, for an operator who drains and resumes again and again meanwhile.
+MOST_HANGING = 8
 # Between two attempts at a store that did not do what it was asked.
 RETRY_S = 1.0
 
@@ -22,9 +25,11 @@ class Discovery:
 
     is_over: whether the worker is ending; from then on the framework keeps it out of discovery.
     is_listed: whether the worker is in discovery, as far as we know.
+    on_bound: told of every call that the store did not answer in time, or that was not even made.
     """
 
-    def __init__(self, is_over: Callable[[], bool]) -> None:
+    def __init__(self, is_over: Callable[[], bool], on_bound: OnBound = ignore_bound) -> None:
+        self._on_bound = on_bound
         self.is_listed = False
         self._is_over = is_over
         self._endpoint: Any = None
@@ -75,12 +80,17 @@ class Discovery:
         endpoint = self._endpoint
         call = endpoint.register_endpoint_instance if is_listed else endpoint.unregister_endpoint_instance
         async with self._one_at_a_time:
+            if len(self._asking) >= MOST_HANGING:
+                self._on_bound(Bound.DISCOVERY)
+                return False
             asking = asyncio.create_task(_await(call))
             # The loop itself holds tasks weakly; one that hangs must not be collected in mid-call.
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
             await asyncio.wait({asking}, timeout=STORE_S)
         error = asking.exception() if asking.done() else TimeoutError()
+        if not asking.done():
+            self._on_bound(Bound.DISCOVERY)
         if error is None:
             self.is_listed = is_listed
             return True

@@ -68,7 +68,7 @@ class ActorEngine(LLMEngine):
         self._loop_lag: asyncio.Task[None] | None = None
         self._loop_guard: LoopGuard | None = None
         self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
-        self.discovery = Discovery(lambda: self.is_stopping)
+        self.discovery = Discovery(lambda: self.is_stopping, recorder.bound_reached)
         self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
 

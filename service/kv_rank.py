@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Protocol
 
 from protocols.steps import KvEvent, KvRemoved, KvStored
@@ -112,8 +113,11 @@ class RankPublisher:
                 if message["type"] == "removed":
                     self._gone[block_hash] = None
         self._fresh = []
-        while len(self._gone) > MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+        too_many = len(self._gone) - MOST_GONE
+        if too_many > 0:
+            for block_hash in list(islice(self._gone, too_many)):
+                del self._gone[block_hash]
+            self._count("forgotten", too_many)
 
 
 def _signed(block_hash: int) -> int:

@@ -32,7 +32,7 @@ _DIRECTIONS = ("input", "input_cached", "output")
 # Why a span was lost: no room in the queue, the collector did not take it, the worker was stopped first.
 SPAN_LOSSES = ("queue_full", "export_failed", "shutdown")
 # What became of an event of the KV cache.
-KV_RESULTS = ("published", "failed", "malformed")
+KV_RESULTS = ("published", "failed", "malformed", "forgotten")
 # Who writes reports down, for the count of those that could not be.
 LISTENERS = ("metrics", "stories", "log", "spans")
 

@@ -15,6 +15,7 @@ import service.main
 
 if TYPE_CHECKING:
     from actors.engines.synthetic import SyntheticEngine
+    from protocols.bounds import OnBound
     from protocols.engine import Engine
     from service.models import ResolvedModel
     from service.options.settings import Settings
@@ -35,9 +36,13 @@ def _make_hostile() -> None:
     arm = _breaking(settings.breaks) if settings.breaks else _nothing
 
     def build_hostile(
-        options: Settings, name: str, model: ResolvedModel, processors: Mapping[str, Factory]
+        options: Settings,
+        name: str,
+        model: ResolvedModel,
+        processors: Mapping[str, Factory],
+        on_bound: OnBound,
     ) -> Engine:
-        paced = build_paced(options, name, model, processors)
+        paced = build_paced(options, name, model, processors, on_bound)
         if not settings.in_process:
             paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
         return HostileEngine(paced, settings, arm)

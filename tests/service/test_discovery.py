@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from protocols.bounds import Bound
 from service import discovery
-from service.discovery import Discovery
+from service.discovery import MOST_HANGING, Discovery
 from tests.doubles.bridge import LOOK_S, PATIENCE_S
 from tests.doubles.endpoints import HangingEndpoint, MoodyEndpoint
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,8 @@ class Office:
     def __init__(self, loop: LoopThread, endpoint: MoodyEndpoint | HangingEndpoint) -> None:
         self.loop = loop
         self.is_over = False
-        self.discovery = loop.call(lambda: Discovery(lambda: self.is_over))
+        self.told = RecordingTelemetry()
+        self.discovery = loop.call(lambda: Discovery(lambda: self.is_over, self.told.bound_reached))
         loop.call(lambda: self.discovery.opened(endpoint))
 
     def leave(self) -> bool:
@@ -118,3 +121,18 @@ def test_a_leave_that_comes_through_late_does_not_outlive_the_resume(loop_thread
     office.until(office.settled)
     assert store.events == ["unregister", "register", "register"]
     assert store.is_listed
+
+
+def test_a_store_that_never_answers_is_asked_so_often_and_no_more(loop_thread: LoopThread) -> None:
+    """Every answer that did not come in time is counted; beyond a number of them nobody is asked."""
+    store = HangingEndpoint([])
+    office = Office(loop_thread, store)
+    for _ in range(MOST_HANGING + 2):
+        assert not office.leave()
+    assert store.events == ["unregister"] * MOST_HANGING
+    assert office.told.bounds == {Bound.DISCOVERY: MOST_HANGING + 2}
+    loop_thread.call(store.let_return)
+    office.until(office.settled)
+    assert not office.discovery.is_listed
+    assert office.leave()
+    assert office.told.bounds == {Bound.DISCOVERY: MOST_HANGING + 2}

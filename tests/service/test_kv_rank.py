@@ -119,6 +119,21 @@ def test_no_more_blocks_are_kept_than_the_engine_has() -> None:
     assert desk.counts["malformed"] == 98
 
 
+def test_no_more_removals_are_remembered_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher that is down for long: the oldest are forgotten, and counted; the rest is told later."""
+    monkeypatch.setattr("service.kv_rank.MOST_GONE", 3)
+    desk = Desk()
+    desk.tell(*(stored(block_hash) for block_hash in range(6)))
+    desk.router.mood = RuntimeError("no")
+    for block_hash in range(5):
+        desk.tell(KvRemoved(block_hashes=(block_hash,)))
+    assert desk.counts["forgotten"] == 2
+    desk.router.mood = None
+    desk.now_s += RETRY_S
+    desk.rank.publish()
+    assert sorted(desk.router.blocks) == [0, 1, 5]
+
+
 def test_what_came_before_the_framework_was_ready_is_told_then() -> None:
     """As it is by then: what is gone again is not mentioned."""
     desk = Desk(is_open=False)
