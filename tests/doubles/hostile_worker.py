@@ -7,7 +7,7 @@ Everything but the engine is the real thing, its options too; the environment va
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from actors.engines.synthetic import SyntheticEngine
     from protocols.bounds import OnBound
     from protocols.engine import Engine
-    from service.models import ResolvedModel
-    from service.options.settings import Settings
-    from service.processors.imports import Factory
     from service.stopping import StopSignals
 
 
@@ -47,7 +44,7 @@ def _make_hostile() -> None:
             paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
         return HostileEngine(paced, settings, arm)
 
-    setattr(assembly, "build_engine", build_hostile)  # noqa: B010 - the types differ in the names of parameters
+    setattr(assembly, "build_engine", build_hostile)  # noqa: B010 - its parameters are not ours to repeat
 
 
 def _breaking(place: str) -> Callable[[], None]:

@@ -135,5 +135,6 @@ def _engine_of(worker: Worker) -> psutil.Process:
             return False
         return True
 
-    wait_until(is_there, 60, f"no engine process: {worker.log()}")
+    wait_until(lambda: is_there() or worker.child.exit_code is not None, 60, "no engine process")
+    assert found, worker.log()
     return found[0]
