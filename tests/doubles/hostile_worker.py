@@ -15,7 +15,6 @@ import service.main
 
 if TYPE_CHECKING:
     from actors.engines.synthetic import SyntheticEngine
-    from protocols.bounds import OnBound
     from protocols.engine import Engine
     from service.stopping import StopSignals
 
@@ -32,14 +31,8 @@ def _make_hostile() -> None:
     build_paced = assembly.build_engine
     arm = _breaking(settings.breaks) if settings.breaks else _nothing
 
-    def build_hostile(
-        options: Settings,
-        name: str,
-        model: ResolvedModel,
-        processors: Mapping[str, Factory],
-        on_bound: OnBound,
-    ) -> Engine:
-        paced = build_paced(options, name, model, processors, on_bound)
+    def build_hostile(*what: Any) -> Engine:
+        paced = build_paced(*what)
         if not settings.in_process:
             paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
         return HostileEngine(paced, settings, arm)
