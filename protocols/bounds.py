@@ -24,6 +24,7 @@ class Bound(StrEnum):
     ENGINE_STOP = "engine_stop"
     # An engine's.
     UNDELIVERED_STEPS = "undelivered_steps"
+    STEP_TOKENS = "step_tokens"
     KV_BLOCKS = "kv_blocks"
     KV_CACHE = "kv_cache"
     STEP_WAIT = "step_wait"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from protocols.bounds import OnBound
 
 EVERY_S = 60.0
-_MOST_KEYS = 256
+MOST_KEYS = 256
 
 
 class RepeatLimiter:
@@ -50,7 +50,7 @@ class RepeatLimiter:
                 return None
             self._held[key] = (now_s + self._every_s, 0)
             self._held.move_to_end(key)
-            if len(self._held) > _MOST_KEYS:
+            if len(self._held) > MOST_KEYS:
                 self._held.popitem(last=False)
                 self.on_bound(Bound.LOG_KEYS)
             return held

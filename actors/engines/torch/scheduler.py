@@ -66,7 +66,8 @@ class Limits:
 class Scheduler:
     """Requests by engine id; their sequences either wait (no blocks) or run (blocks for all their tokens).
 
-    on_bound: told of every sequence that has to give its blocks back.
+    on_bound: told of every sequence that has to give its blocks back, and of every step that had not room
+    enough for all that is left of the prompts.
     """
 
     def __init__(self, limits: Limits, pool: BlockPool, on_bound: OnBound = ignore_bound) -> None:
@@ -118,7 +119,12 @@ class Scheduler:
         left = self._limits.step_tokens
         if self._limits.is_chunked_prefill:
             left -= len(decodes)
-        return decodes + self._plan_prefills(decodes, left)
+        decoding = {chunk.sequence.arrival for chunk in decodes}
+        prompts = [s for s in self._running if s.is_ready and s.arrival not in decoding]
+        prefills = self._plan_prefills(prompts, left)
+        if len(prefills) < len(prompts) or not all(chunk.is_sampling for chunk in prefills):
+            self._on_bound(Bound.STEP_TOKENS)
+        return decodes + prefills
 
     def _plan_decodes(self) -> list[Chunk]:
         chunks: list[Chunk] = []
@@ -190,14 +196,12 @@ class Scheduler:
         own = sum(len(sequence.blocks) - len(sequence.entries) for sequence in paused)
         return own + sum(count == entry.holders for entry, count in shared.items())
 
-    def _plan_prefills(self, decodes: list[Chunk], left: int) -> list[Chunk]:
+    def _plan_prefills(self, prompts: list[Sequence], left: int) -> list[Chunk]:
         """Share ``left`` tokens among prompts by age.
 
         One prompt takes at most half of what is left while others wait, so a long one never holds
         up short ones; what remains in the end goes to the oldest.
         """
-        decoding = {chunk.sequence.arrival for chunk in decodes}
-        prompts = [s for s in self._running if s.is_ready and s.arrival not in decoding]
         if not self._limits.is_chunked_prefill:
             return _whole_prompts(prompts, left)
         caps = _caps(prompts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +14,7 @@ from prometheus_client import generate_latest
 from protocols.bounds import Bound
 from protocols.steps import EngineStep
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Telemetry, WorkerState
+from service.telemetry.bounds import BoundCounts
 from service.telemetry.loop_lag import INTERVAL_S, LoopLag
 from service.telemetry.metrics import Metrics
 from service.telemetry.recorder import Recorder
@@ -157,11 +159,25 @@ def test_an_id_that_is_one_is_written_as_it_is(open_collector: OpenCollector, ne
     assert ids == {"0b5f8a3e-7d0e-4c52-9a3e-5f1f0e8c7a11"}
 
 
-def test_a_key_nobody_knows_is_named_once(new_recorder: NewRecorder, lines: Lines):
-    """Not once a request."""
+def test_a_name_that_is_not_written_as_it_came_is_counted(new_recorder: NewRecorder):
+    """Once for each line it would have stood in; an id that is one is in no count."""
     recorder = new_recorder()
+    before = samples_of(recorder.registry)
+    recorder.request_ended(tale(context_id="an-id"))
+    recorder.request_ended(tale(context_id="x" * 129))
+    recorder.request_named_unknown(_SECRET)
+    counted = changes(before, samples_of(recorder.registry))
+    assert counted['bound_reached_total{bound="log_names"}'] == 2
+
+
+def test_a_key_nobody_knows_is_named_once(new_recorder: NewRecorder, lines: Lines):
+    """Not once a request; the other times are counted."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry)
     for _ in range(100):
         recorder.request_named_unknown("frobnicate")
+    counted = changes(before, samples_of(recorder.registry))
+    assert counted == {'bound_reached_total{bound="log_repeats"}': 99}
     assert lines.named("request.unknown_key") == [{"level": "WARNING", "key": "frobnicate"}]
 
 
@@ -217,6 +233,35 @@ def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lin
     for result in AbortResult:
         recorder.abort_result(result)
     assert [line["level"] for line in lines.named("engine.abort_not_confirmed")] == ["WARNING"]
+
+
+def test_a_bound_is_counted_as_itself(new_recorder: NewRecorder, lines: Lines):
+    """Each has its series from the start. Only the one after which there is nobody to ask has a line."""
+    recorder = new_recorder()
+    before = samples_of(recorder.registry)
+    for count, bound in enumerate(Bound, start=1):
+        recorder.bound_reached(bound, count)
+    counted = changes(before, samples_of(recorder.registry))
+    assert counted == {
+        f'bound_reached_total{{bound="{bound.value}"}}': count for count, bound in enumerate(Bound, start=1)
+    }
+    assert [line["level"] for line in lines.named("engine.stop_timed_out")] == ["WARNING"]
+    assert len(lines.records) == 1
+
+
+def test_bounds_are_counted_from_any_thread():
+    """None is lost when several count at once."""
+    counts = BoundCounts()
+    threads = [
+        threading.Thread(target=lambda: [counts(Bound.STEP_WAIT) for _ in range(2000)]) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (family,) = counts.collect()
+    found = {sample.labels["bound"]: sample.value for sample in family.samples}
+    assert found == {bound.value: 16_000 if bound is Bound.STEP_WAIT else 0 for bound in Bound}
 
 
 class _Broken:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from service.telemetry.repeats import EVERY_S, RepeatLimiter, quiet_library
+from protocols.bounds import Bound
+from service.telemetry.repeats import EVERY_S, MOST_KEYS, RepeatLimiter, quiet_library
+from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from tests.service.telemetry.readings import Lines
@@ -20,9 +22,10 @@ class _Clock:
 
 def test_one_a_minute_with_the_number_held_back():
     """Nothing is lost without a count."""
-    clock = _Clock()
-    limiter = RepeatLimiter(clock=clock)
+    clock, told = _Clock(), RecordingTelemetry()
+    limiter = RepeatLimiter(clock=clock, on_bound=told.bound_reached)
     assert [limiter.admit("key") for _ in range(4)] == [0, None, None, None]
+    assert told.bounds == {Bound.LOG_REPEATS: 3}
     clock.now_s += EVERY_S
     assert [limiter.admit("key") for _ in range(2)] == [3, None]
 
@@ -35,9 +38,11 @@ def test_keys_do_not_silence_each_other():
 
 def test_the_table_is_bounded():
     """A client that makes up new keys for ever costs nothing for ever; the newest are remembered."""
-    limiter = RepeatLimiter(clock=_Clock())
+    told = RecordingTelemetry()
+    limiter = RepeatLimiter(clock=_Clock(), on_bound=told.bound_reached)
     for number in range(10_000):
         assert limiter.admit(number) == 0
+    assert told.bounds == {Bound.LOG_KEYS: 10_000 - MOST_KEYS}
     assert limiter.admit(9_999) is None
     assert limiter.admit(0) == 0
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from protocols.bounds import Bound
 from protocols.telemetry import Outcome, Phase
 from service.telemetry.figures import figures_of
-from service.telemetry.stories import FAILED, LAST, SLOW, WINDOW_S, Stories, story_as_dict
+from service.telemetry.stories import FAILED, LAST, MOST_TOLD, SLOW, WINDOW_S, Stories, story_as_dict
+from tests.doubles.listeners import RecordingTelemetry
 from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
 
 if TYPE_CHECKING:
@@ -75,6 +77,24 @@ def test_the_keeper_is_bounded():
         story.engine_id for which in ("last", "failed", "slowest") for story in kept.select(which, 10_000)
     }
     assert len(every) <= LAST + FAILED + 2 * SLOW == 256
+
+
+def test_what_makes_room_and_what_is_left_out_is_counted():
+    """Each story that goes, each answer that could not hold all that was asked for; nothing before that."""
+    told = RecordingTelemetry()
+    kept = Stories(told.bound_reached)
+    for number in range(LAST):
+        story = tale(engine_id=number)
+        kept.request_ended(story, figures_of(story))
+        if number == MOST_TOLD - 1:
+            assert len(kept.select("last")) == MOST_TOLD
+    assert told.bounds == {}
+    assert len(kept.select("last")) == MOST_TOLD
+    assert told.bounds == {Bound.TRACE_ANSWER: 1}
+    for number in range(3):
+        story = tale(engine_id=LAST + number)
+        kept.request_ended(story, figures_of(story))
+    assert told.bounds == {Bound.TRACE_ANSWER: 1, Bound.STORIES: 3}
 
 
 def test_a_caller_may_have_had_several_requests():

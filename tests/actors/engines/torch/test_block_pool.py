@@ -133,7 +133,7 @@ def test_cached_tokens_are_those_that_were_not_computed(
 
 def test_every_kept_block_that_goes_is_counted() -> None:
     """One by one as somebody needs them; while there are free ones nothing goes."""
-    bench = Bench(blocks=8)
+    bench = Bench(step=8 * BLOCK, blocks=8)
     bench.add_one(4 * BLOCK, 1)
     bench.run_to_end()
     bench.add_one(4 * BLOCK - 1, 1)

@@ -132,6 +132,17 @@ def test_the_paused_give_way_first() -> None:
     assert running.blocks
 
 
+def test_a_step_that_has_no_room_for_a_prompt_is_counted() -> None:
+    """Once a step; not the last part of it, not decoding, and not a prompt that fits."""
+    bench = Bench(step=12, blocks=16)
+    bench.add_one(12, 3)
+    bench.run_to_end()
+    assert bench.told.bounds == {}
+    bench.add_one(30, 3)
+    bench.run_to_end()
+    assert bench.told.bounds == {Bound.STEP_TOKENS: 2}
+
+
 def test_the_youngest_gives_way_next() -> None:
     """Among running sequences the youngest is preempted, which is counted; it ends like the others."""
     bench = Bench(blocks=10)
