@@ -19,7 +19,8 @@ from typing import Any
 from service.demo.client import Client, Piece, StreamFailed
 from service.demo.processes import Child, free_port
 
-READY_S = 90.0
+# A model may have to be loaded on a machine that is busy with other things.
+READY_S = 180.0
 ROOT = Path(__file__).resolve().parents[2]
 # The console script.
 PROGRAM = (sys.executable, "-m", "service")

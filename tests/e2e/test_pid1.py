@@ -1,0 +1,162 @@
+"""The worker as the first process of its namespace, as in a container, and with children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.built_in import built_in_model
+from tests.e2e.stacks import PROGRAM, READY_S, Reader, Stack, Worker
+from tests.e2e.tiny_model import write_tiny_model
+from tests.e2e.word_model import word_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+TRIALS = "actors.engines.torch.grammars.trial"
+TOKENS = 80
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces() -> None:
+    """Skips where a process may not have a namespace of its own."""
+    try:
+        tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False, timeout=20)
+    except FileNotFoundError:
+        pytest.skip("unshare (util-linux) is not here")
+    if tried.returncode != 0:
+        pytest.skip(f"no namespaces for users and processes here: {tried.stderr.strip()}")
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the torch engine, which keeps a process for trials."""
+    return write_tiny_model(tmp_path_factory.mktemp("tiny-model"), built_in_model())
+
+
+def torch(folder: Path) -> list[str]:
+    """Options of a worker with a real engine."""
+    return ["--engine", "torch", "--model", str(folder), "--threads", "1"]
+
+
+def wait_for(is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
+    """Until it is so."""
+    give_up_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def first_process(worker: Worker) -> psutil.Process:
+    """The worker itself, seen from here: the child of what made the namespace."""
+    (child,) = psutil.Process(worker.child.pid).children()
+    return child
+
+
+def synthetic(folder: Path) -> list[str]:
+    """Options of a worker without a model."""
+    return ["--engine", "synthetic", "--model", str(folder), "--synthetic-step-ms", "20"]
+
+
+@contextmanager
+def first_in_namespace(folder: Path, options: list[str]) -> Iterator[tuple[Stack, psutil.Process]]:
+    """A frontend, and a worker that is process 1."""
+    with Stack(folder / "stack", options, program=(*NAMESPACE, *PROGRAM)) as stack:
+        yield stack, first_process(stack.workers[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_1_drains_and_ends_with_0(word_model: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """The kernel gives process 1 only signals that it handles; ours are, and nobody is lost."""
+    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+        inside = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        assert [line.split()[-1] for line in inside.splitlines() if line.startswith("NSpid")] == ["1"]
+        readers = [
+            Reader(stack.client, stack.model(), "w5", {"max_tokens": TOKENS}).start() for _ in range(8)
+        ]
+        for reader in readers:
+            reader.wait_text(5)
+        process.send_signal(number)
+        for reader in readers:
+            assert reader.finish().reason == "length"
+            assert reader.text.split() == [word_of(1000 + i) for i in range(TOKENS)]
+        # unshare ends as its child did.
+        assert stack.workers[0].child.wait(20) == 0
+
+
+def test_process_1_that_is_asked_twice_ends_with_70(word_model: Path, tmp_path: Path) -> None:
+    """Both signals arrive; the second one ends the wait."""
+    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+        reader = Reader(stack.client, stack.model(), "w5", {"max_tokens": 1500}).start()
+        reader.wait_text(5)
+        process.send_signal(signal.SIGTERM)
+        stack.workers[0].wait_status(lambda state: state["state"] == "draining")
+        process.send_signal(signal.SIGINT)
+        assert stack.workers[0].child.wait(20) == 70
+        assert reader.finish().error is not None
+
+
+def test_process_1_leaves_neither_child_nor_zombie(tiny_model: Path, tmp_path: Path) -> None:
+    """The torch engine and its process for trials: both there, none a zombie; all gone with the signal."""
+    with first_in_namespace(tmp_path, torch(tiny_model)) as (stack, process):
+        status, body = stack.chat("Yes or no?", guided_choice=["yes", "no"], max_tokens=4)
+        assert status == 200, body
+        children = process.children(recursive=True)
+        assert any(TRIALS in child.cmdline() for child in children)
+        assert [child for child in children if child.status() == psutil.STATUS_ZOMBIE] == []
+        process.send_signal(signal.SIGTERM)
+        assert stack.workers[0].child.wait(30) == 0
+        assert [child for child in children if child.is_running()] == []
+
+
+@contextmanager
+def with_trials(folder: Path, model: Path) -> Iterator[tuple[Worker, list[psutil.Process]]]:
+    """A real engine outside of a namespace, and its children."""
+    stack = Stack(folder / "stack", torch(model), has_frontend=False)
+    try:
+        worker = stack.workers[0]
+        process = psutil.Process(worker.child.pid)
+        wait_for(worker.is_healthy, READY_S)
+        wait_for(lambda: any(TRIALS in child.cmdline() for child in process.children()))
+        yield worker, process.children(recursive=True)
+    finally:
+        stack.stop()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_no_child_outlives_the_worker(
+    tiny_model: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """A signal to the whole group, as Ctrl-C in a terminal, or SIGKILL to the worker: its children end."""
+    with with_trials(tmp_path, tiny_model) as (worker, children):
+        if number is signal.SIGKILL:
+            worker.send(number)
+        else:
+            os.killpg(worker.child.pid, number)
+        assert worker.child.wait(30) == code
+        wait_for(lambda: not any(child.is_running() for child in children), 20)
+
+
+def test_a_signal_while_the_model_loads_leaves_no_child(tmp_path: Path) -> None:
+    """A real load in its middle: exit 0 at once, the process for trials is gone too."""
+    stack = Stack(tmp_path / "stack", torch(built_in_model()), has_frontend=False)
+    try:
+        worker = stack.workers[0]
+        wait_for(lambda: "model.load" in worker.log(), READY_S)
+        children = psutil.Process(worker.child.pid).children(recursive=True)
+        worker.send(signal.SIGTERM)
+        assert worker.child.wait(30) == 0
+        wait_for(lambda: not any(child.is_running() for child in children), 20)
+    finally:
+        stack.stop()
