@@ -23,10 +23,13 @@ from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, wants_prompt_log
 # padding to a longer neighbour does.
 ALONE_TOKENS = 1024
 
-# From four query heads to a KV head on, the product with more than 192 values is cut at places that depend
-# on how many there are, and the last bits with them (measured, float32). Such calls get one of few sizes,
-# the same for a sequence in any company.
-_CUT_ROWS = 4
+# Sums over keys are made by vectors of up to 16 values (AVX-512): what is masked changes no bit while it fills
+# whole ones.
+_VECTOR_TOKENS = 16
+
+# The product with more than 192 values is cut at places that depend on how many there are, and the last bits
+# with them (measured, float32: on some processors from four query heads to a KV head on, on others always).
+# Such calls get one of few sizes, the same for a sequence in any company.
 _UNCUT_TOKENS = 192
 _SIZES = (256, 384, 512, 768, ALONE_TOKENS - 1)
 
@@ -36,7 +39,7 @@ class Span:
     """Rows ``first`` .. ``first + rows - 1`` that share one attention call.
 
     sequences: 1, or several with one row each. context_tokens: keys of the longest one, or up to the
-    end of the piece; padded_tokens: the same in whole blocks. blocks: those to gather, sequence after
+    end of the piece; padded_tokens: the same in whole units. blocks: those to gather, sequence after
     sequence; None where they are consecutive, and ``first_slot`` is where they begin. lengths: keys of
     each sequence. lead: rows of the piece in front of the first row, None where the span is no piece.
     start: position of the first row, of a piece its beginning. masks: by window, filled by the first
@@ -72,20 +75,20 @@ class StepBatch:
     wanted: list[tuple[Chunk, int]]
 
 
+def unit_tokens(block_tokens: int) -> int:
+    """Keys of an attention call come in multiples of this: whole blocks, and whole vectors where blocks allow it."""
+    return _VECTOR_TOKENS if _VECTOR_TOKENS % block_tokens == 0 else block_tokens
+
+
 class BatchBuilder:
     """Turns the chunks of a step into a `StepBatch`."""
 
-    def __init__(
-        self, block_tokens: int, group_tokens: int, device: torch.device, query_rows: int = 1
-    ) -> None:
-        """``group_tokens``: gathered keys of one group, all its sequences together.
-
-        query_rows: query heads that share a KV head, and so a product.
-        """
+    def __init__(self, block_tokens: int, group_tokens: int, device: torch.device) -> None:
+        """``group_tokens``: gathered keys of one group, all its sequences together."""
         self._block_tokens = block_tokens
+        self._unit_tokens = unit_tokens(block_tokens)
         self._group_tokens = group_tokens
         self._device = device
-        self._is_cut = query_rows >= _CUT_ROWS
 
     def build(self, chunks: list[Chunk]) -> StepBatch:
         """Raises nothing for chunks as the scheduler makes them."""
@@ -141,9 +144,10 @@ class BatchBuilder:
         longest = group[-1].end
         return self._span(group, first, max(longest, self._size_of(longest)))
 
-    def _size_of(self, tokens: int) -> int:
+    @staticmethod
+    def _size_of(tokens: int) -> int:
         """Keys of a call for a sequence this long, 0 where their number is free."""
-        if not self._is_cut or not _UNCUT_TOKENS < tokens < ALONE_TOKENS:
+        if not _UNCUT_TOKENS < tokens < ALONE_TOKENS:
             return 0
         return next(size for size in _SIZES if size >= tokens)
 
@@ -181,7 +185,7 @@ class BatchBuilder:
         return [blocks[p // size] * size + p % size for p in range(part.start, part.end)]
 
     def _padded(self, tokens: int) -> int:
-        return -(-tokens // self._block_tokens) * self._block_tokens
+        return -(-tokens // self._unit_tokens) * self._unit_tokens
 
     def _tensor(self, numbers: list[int] | list[list[int]]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self._device)

@@ -17,7 +17,7 @@ import transformers
 
 from actors.engines.torch import gate, selftest, sizing
 from actors.engines.torch.attention import IMPLEMENTATION, attention_function
-from actors.engines.torch.batch import ALONE_TOKENS, BatchBuilder
+from actors.engines.torch.batch import ALONE_TOKENS, BatchBuilder, unit_tokens
 from actors.engines.torch.choosing import Chooser
 from actors.engines.torch.config import TorchConfig
 from actors.engines.torch.kv_cache import KvCache, LayerShape, Scratch
@@ -173,16 +173,16 @@ def _runner(
     """Allocate the cache and the scratch areas, and put everything together."""
     cache = KvCache(shapes, plan.pool_blocks, plan.block_tokens, setup.dtype, setup.device)
     widest = max(shape.numbers_per_token for shape in shapes)
-    group_tokens = max(plan.block_tokens, _GROUP_BYTES // (widest * setup.dtype.itemsize))
+    unit = unit_tokens(plan.block_tokens)
+    group_tokens = max(unit, _GROUP_BYTES // (widest * setup.dtype.itemsize))
     # One sequence must fit, whatever the size of a group: up to the end of its last piece, or of its size.
     longest = max(plan.context_length + PIECE_TOKENS, ALONE_TOKENS)
-    tokens = max(group_tokens, longest + plan.block_tokens)
+    tokens = max(group_tokens, longest + unit)
     scratch = (
         Scratch(tokens * max(s.kv_heads * s.key_width for s in shapes), setup.dtype, setup.device),
         Scratch(tokens * max(s.kv_heads * s.value_width for s in shapes), setup.dtype, setup.device),
     )
-    query_rows = setup.model_config.num_attention_heads // min(shape.kv_heads for shape in shapes)
-    builder = BatchBuilder(plan.block_tokens, group_tokens, setup.device, query_rows)
+    builder = BatchBuilder(plan.block_tokens, group_tokens, setup.device)
     return ModelRunner(model, cache, scratch, builder, Chooser(sampler))
 
 

@@ -15,6 +15,9 @@ from torch.nn import functional
 
 # Rows the packing is tuned for. Measured: as good for 1 and for 64 rows as packing for exactly those.
 _PACKED_FOR_ROWS = 16
+# On some processors a single row is multiplied by another kernel than several, which cuts sums of more than
+# this many values and ends in other last bits (measured, AVX-512). There, one row is multiplied as two.
+_UNCUT_FEATURES = 1024
 # Largest difference to F.linear over random weights was 1e-4.
 _TOLERANCE = 1e-3
 
@@ -23,6 +26,7 @@ class PackedLinear(nn.Module):
     """A linear layer whose weight lies in the order that oneDNN multiplies in.
 
     ``weight`` is an empty tensor: model code may ask it for dtype and device, not for numbers.
+    A row gets the same bits alone and among others.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -32,9 +36,16 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _PACKED_FOR_ROWS)
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
+        self._is_cut = linear.in_features > _UNCUT_FEATURES
 
     def forward(self, rows: Tensor) -> Tensor:
         """``[..., in_features]`` to ``[..., out_features]``."""
+        if self._is_cut and rows.numel() == self.in_features:
+            pair = rows.view(1, self.in_features).expand(2, -1)
+            return self._product(pair)[:1].view(*rows.shape[:-1], self.out_features)
+        return self._product(rows)
+
+    def _product(self, rows: Tensor) -> Tensor:
         product: Tensor = self._multiply(rows, self._packed, self.bias, "none", [], "")
         return product
 
