@@ -17,6 +17,9 @@ DEADLINE_KEY = "deadline-ms"
 _LONGEST_DEADLINE_MS = 86_400_000
 # The framework sends its next health probe when the one before it is answered or given up.
 _PROBE_PLACES = 1
+# Steps that still bring tokens when an outbox is full: 4 in the streamer's lane, 4 in the driver, one in each
+# hand between them, and what the engine makes while the word to pause goes back. Counted: 12.
+STEPS_UNDER_WAY = 16
 
 
 class Admission:
@@ -55,12 +58,17 @@ class Admission:
             raise Overloaded("max_live", f"{self._settings.max_live} requests are live (--max-live)")
 
     def bound_of(self, request: GenerateRequest) -> int:
-        """Tokens that may lie in this request's outbox.
+        """Unread tokens at which this request is held back.
 
-        An engine that can pause fills at most the bound of one outbox. One that cannot may put
-        everything it will ever generate there.
+        An engine that can pause does so at the bound of one outbox. One that cannot may put everything
+        there that it will ever generate.
         """
         return self._settings.outbox_tokens if self._capabilities.can_pause else self._most_output(request)
+
+    def _most_unread(self, request: GenerateRequest) -> int:
+        """Tokens that may ever lie in this request's outbox: its bound, and what comes when it is full."""
+        late = self._choices(request) * STEPS_UNDER_WAY
+        return min(self.bound_of(request) + late, self._most_output(request))
 
     def reserve(self, request: GenerateRequest) -> int:
         """What is set aside for the outbox, in plain tokens; one with logprobs weighs as its candidates do.
@@ -69,7 +77,7 @@ class Admission:
         an empty worker.
         """
         output = request.output_options
-        tokens = self.bound_of(request) * (1 + self._candidates(output.logprobs))
+        tokens = self._most_unread(request) * (1 + self._candidates(output.logprobs))
         if output.prompt_logprobs is not None:
             tokens += len(request.token_ids) * (1 + self._candidates(output.prompt_logprobs))
         total = self._settings.outbox_total_tokens
@@ -85,10 +93,13 @@ class Admission:
         return min(max(0, asked or 0), self._capabilities.max_logprobs or 0)
 
     def _most_output(self, request: GenerateRequest) -> int:
-        """Over all choices. An n that the resolver will refuse by name counts as the nearest right one."""
+        """Over all choices."""
         room = max(1, self._info.context_length - len(request.token_ids))
-        n = min(max(1, request.sampling_options.n or 1), self._capabilities.max_n)
-        return min(request.stop_conditions.max_tokens or room, room) * n
+        return min(request.stop_conditions.max_tokens or room, room) * self._choices(request)
+
+    def _choices(self, request: GenerateRequest) -> int:
+        """An n that the resolver will refuse by name counts as the nearest right one."""
+        return min(max(1, request.sampling_options.n or 1), self._capabilities.max_n)
 
     def set_deadline(self, ticket: Ticket) -> None:
         """Give the ticket its deadline: the sooner of the operator's and the client's.

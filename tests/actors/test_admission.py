@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.admission import DEADLINE_KEY, Admission
+from actors.admission import DEADLINE_KEY, STEPS_UNDER_WAY, Admission
 from actors.outbox import Terminal
 from actors.settings import GraphSettings
 from protocols.engine import EngineCapabilities, EngineInfo
@@ -110,10 +110,18 @@ class TestPlaces:
 
 
 class TestReserve:
-    def test_an_engine_that_can_pause_reserves_one_bound(self, office: Office) -> None:
-        """What can be held back never fills more than the bound."""
-        request = decode_request(wire_request(max_tokens=90, n=4))
-        assert door(office, outbox_tokens=16).reserve(request) == 16
+    @pytest.mark.parametrize(
+        ("max_tokens", "n", "reserved"),
+        [(900, 1, 16 + STEPS_UNDER_WAY), (90, 4, 16 + 4 * STEPS_UNDER_WAY), (10, 1, 10), (10, 4, 40)],
+    )
+    def test_an_engine_that_can_pause_reserves_one_bound(
+        self, office: Office, max_tokens: int, n: int, reserved: int
+    ) -> None:
+        """And what is under way for each choice when it is held back; never more than it asks for."""
+        request = decode_request(wire_request(max_tokens=max_tokens, n=n))
+        admission = door(office, outbox_tokens=16)
+        assert admission.reserve(request) == reserved
+        assert admission.bound_of(request) == 16
 
     @pytest.mark.parametrize(("asked", "weight"), [(0, 1), (4, 5), (20, 21), (99, 21), (-3, 1)])
     def test_logprobs_weigh_as_much_as_their_candidates(
@@ -122,13 +130,13 @@ class TestReserve:
         """A waiting token with twenty rivals is no plain token; what will be refused reserves no nonsense."""
         request = decode_request(wire_request(logprobs=asked))
         admission = door(office, outbox_tokens=16)
-        assert admission.reserve(request) == 16 * weight
+        assert admission.reserve(request) == (16 + STEPS_UNDER_WAY) * weight
         assert admission.bound_of(request) == 16
 
     def test_prompt_logprobs_weigh_too(self, office: Office) -> None:
         """One position for each token of the prompt, all of them delivered at once."""
         request = decode_request(wire_request(prompt=(1, 2, 3), prompt_logprobs=4))
-        assert door(office, outbox_tokens=16).reserve(request) == 16 + 3 * 5
+        assert door(office, outbox_tokens=16).reserve(request) == 16 + STEPS_UNDER_WAY + 3 * 5
 
     def test_one_that_cannot_reserves_all_it_will_ever_say(self, office: Office) -> None:
         """max_tokens for each choice, and never more than the context has room for."""
@@ -139,9 +147,9 @@ class TestReserve:
 
     def test_a_passed_total_is_an_overload(self, office: Office) -> None:
         """Memory for readers is a bound like any other: named, with a retry hint."""
-        admission = door(office, outbox_tokens=16, outbox_total_tokens=40)
+        admission = door(office, outbox_tokens=16, outbox_total_tokens=48)
         come_in(office, tokens=16)
-        assert admission.reserve(decode_request(wire_request())) == 16
+        assert admission.reserve(decode_request(wire_request())) == 16 + STEPS_UNDER_WAY
         come_in(office, tokens=16)
         with pytest.raises(Overloaded, match="--outbox-total-tokens") as refusal:
             admission.reserve(decode_request(wire_request()))

@@ -171,7 +171,7 @@ class TestAdmission:
 
     async def test_unread_answers_are_bounded_like_unread_requests(self, open_world: OpenWorld) -> None:
         """Requests that have ended and whose readers sleep keep what was reserved for them."""
-        async with open_world(SteppingEngine(), outbox_tokens=8, outbox_total_tokens=20) as world:
+        async with open_world(SteppingEngine(), outbox_tokens=8, outbox_total_tokens=5) as world:
             unread = [world.ask(max_tokens=2) for _ in range(2)]
             await anyio.sleep(1)
             assert world.outcomes() == {Outcome.COMPLETED: 2}

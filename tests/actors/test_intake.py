@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.admission import Admission
+from actors.admission import STEPS_UNDER_WAY, Admission
 from actors.intake import MOST_NAMED, REJECTION_REASONS, RequestIntake, rejection_reason
 from actors.settings import GraphSettings
 from protocols.bounds import Bound
@@ -56,7 +56,7 @@ def test_a_good_request_goes_on_with_what_the_ticket_must_know(door: Door) -> No
     assert (ticket.prompt_tokens, ticket.has_stop_strings, ticket.outbox.bound_tokens) == (4, True, 256)
     assert ticket.is_admitted
     assert ticket.times.admitted_s == door.office.now_s
-    assert door.office.ledger.reserved_tokens == 256
+    assert door.office.ledger.reserved_tokens == 256 + STEPS_UNDER_WAY
 
 
 def test_a_caller_who_has_left_is_never_looked_at(door: Door) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.e2e.health_watch import HealthWatch
 from tests.e2e.request_lines import TRACED, request_lines, trace_header, trace_id
 from tests.e2e.stacks import Stack
 from tests.fuzz.bodies import CHAT, Body, BodyMaker
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _WINDOW = 16
 _PATIENCE_S = 90.0
-_POLL_S = 0.1
 _MB = 1024 * 1024
 
 
@@ -67,35 +66,6 @@ class _Reply:
     @property
     def has_reason(self) -> bool:
         return '"finish_reason":"' in self.text
-
-
-class HealthWatch:
-    """Asks ``/health`` again and again, in a thread of its own, and keeps every answer that is not 200."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.polls = 0
-        self.bad: list[str] = []
-        self._worker = worker
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> HealthWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join(30)
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(_POLL_S):
-            self.polls += 1
-            try:
-                status, text = self._worker.system.get("/health", timeout_s=20.0)
-            except OSError as exc:
-                status, text = 0, repr(exc)
-            if status != 200:
-                self.bad.append(f"{status}: {text[:300]}")
 
 
 def attack_frontend(

@@ -92,8 +92,8 @@ def watched_log() -> Generator[LogWatch]:
             logger.propagate = propagate
 
 
-def fuzzed_worker(loop: LoopThread, engine: Engine, spans: SpanWatch) -> FacadeWorker:
-    """Started, with the real metrics, stories, log and spans behind it."""
+def fuzzed_worker(loop: LoopThread, engine: Engine, spans: SpanWatch, **settings: Any) -> FacadeWorker:
+    """Started, with the real metrics, stories, log and spans behind it. settings: of the graph."""
     name, processors = engine.name, tuple(sorted(engine.capabilities.processors))
     metrics = Metrics(version="0", engine=name, framework_version="0", processors=processors)
     pipeline = Pipeline(TraceSettings(), spans, lambda _reason, _count: None)
@@ -104,7 +104,7 @@ def fuzzed_worker(loop: LoopThread, engine: Engine, spans: SpanWatch) -> FacadeW
         RequestLog(),
         Spans(pipeline, resource_of("0", "fuzz"), attributes, has_roots=True),
     )
-    return FacadeWorker(loop, engine, recorder=recorder).open()
+    return FacadeWorker(loop, engine, recorder=recorder, **settings).open()
 
 
 def synthetic_engine() -> SyntheticEngine:

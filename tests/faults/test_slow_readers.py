@@ -1,0 +1,175 @@
+"""Readers that stop reading: bounded memory, nobody else slowed, and their slots free when they leave."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import uvloop
+
+from tests.doubles.bridge import LoopThread
+from tests.doubles.callers import wire_request
+from tests.faults.figures import percentile
+from tests.faults.load import Answer, Kind, Load, body_of
+from tests.service.worker import FacadeWorker, synthetic
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from tests.doubles.bridge import BridgeCall
+    from tests.e2e.stacks import Stack
+    from tests.faults.conftest import StackFactory
+    from tests.faults.figures import Figures
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+STALLED, OTHERS = 50, 64
+ROUNDS = 2
+MB = 1024 * 1024
+MOST_MB = 20.0
+# In process.
+BOUND, CHOICES, HELD, READING, OTHER_TOKENS = 32, 8, 4, 4, 50
+
+
+def test_clients_that_stop_reading_harm_nobody(new_stack: StackFactory, figures: Figures) -> None:
+    """Row 7: 50 stalled clients beside 64 streams: those are exact, memory is bounded, slots come back."""
+    stack = new_stack(max_num_seqs=128)
+    worker = stack.workers[0]
+    _healthy(stack)
+    with _stalled(stack):
+        _healthy(stack)
+    worker.wait_status(lambda state: state["in_flight"] == 0, 30.0)
+    before_mb = worker.status()["rss_bytes"] / MB
+    alone: list[Answer] = []
+    beside: list[Answer] = []
+    most_mb, freed_s = 0.0, 0.0
+    for _ in range(ROUNDS):
+        alone += _healthy(stack)
+        with _stalled(stack):
+            beside += _healthy(stack)
+            state = worker.status()
+            most_mb = max(most_mb, state["rss_bytes"] / MB)
+            assert state["in_flight"] == STALLED, "the stalled ones were to be there to the end"
+        closed_s = time.monotonic()
+        worker.wait_status(lambda state: state["in_flight"] == 0, 30.0)
+        freed_s = max(freed_s, time.monotonic() - closed_s)
+    assert [str(answer) for answer in alone + beside if not answer.is_complete] == []
+    assert most_mb - before_mb <= MOST_MB
+    assert worker.wait_status(lambda state: state["live"] == 0)["outcomes"]["cancelled"] == STALLED * (
+        ROUNDS + 1
+    )
+    for what, of_alone, of_beside in (
+        ("TTFT", _ttfts_s(alone), _ttfts_s(beside)),
+        ("gap", _gaps_s(alone), _gaps_s(beside)),
+    ):
+        first_s, then_s = percentile(of_alone, 0.99), percentile(of_beside, 0.99)
+        value = f"{first_s * 1000:.0f} -> {then_s * 1000:.0f} ms ({then_s / first_s:.2f}x)"
+        figures.record(row=7, what=f"others' {what} p99 beside {STALLED} stalled", value=value, goal="2x")
+    figures.record(row=7, what="RSS of the worker", value=f"+{most_mb - before_mb:.1f} MB", goal="+20 MB")
+    figures.record(row=7, what="slots free after they close", value=f"{freed_s * 1000:.0f} ms", goal="500 ms")
+
+
+@pytest.fixture(params=[True, False], ids=["can pause", "cannot pause"])
+def worker(request: pytest.FixtureRequest) -> Iterator[FacadeWorker]:
+    """A token every 5 ms; a reader has 0.5 s, and an answer takes longer."""
+    engine = synthetic(5.0)
+    engine.capabilities = msgspec.structs.replace(engine.capabilities, can_pause=request.param)
+    with LoopThread(uvloop.new_event_loop) as loop:
+        opened = FacadeWorker(loop, engine, outbox_tokens=BOUND, stall_timeout_s=0.5).open()
+        yield opened
+        opened.end()
+        opened.check_closed()
+    assert loop.complaints == []
+
+
+@pytest.mark.parametrize("n", [1, CHOICES])
+def test_readers_that_never_come_back_end_as_stalled(worker: FacadeWorker, figures: Figures, n: int) -> None:
+    """Others are served meanwhile; what lies unread is never more than was reserved; their end is named."""
+    calls = [worker.ask(wire_request(max_tokens=200, n=n)) for _ in range(HELD)]
+    worker.until(lambda: worker.graph.ledger.admitted == HELD)
+    tickets = worker.loop.call(lambda: list(worker.graph.ledger.live()))
+    peak = _Peak(worker)
+    for call in calls:
+        call.step()
+    for _ in range(READING):
+        other = _read_watched(worker.ask(wire_request(max_tokens=OTHER_TOKENS)), peak)
+        assert other.finish_reasons == ["length"]
+        assert len(other.tokens) == OTHER_TOKENS
+    worker.until(lambda: peak.look() and worker.outcomes["stalled"] == HELD)
+    assert worker.outcomes == {"completed": READING, "stalled": HELD}
+    assert peak.excess == 0
+    for call in calls:
+        call.read_to_end()
+        assert call.terminals == 1
+        assert "nothing was read" in str(call.error)
+    worker.settle_engine()
+    assert all(ticket.outbox.waiting_tokens == 0 for ticket in tickets)
+    assert worker.graph.ledger.reserved_tokens == 0
+    what = f"engine that {'can' if worker.engine.capabilities.can_pause else 'cannot'} pause, n = {n}"
+    value = f"{peak.waiting} of {peak.reserved}"
+    figures.record(row=7, what=f"{what}: unread tokens of those reserved", value=value, goal="within")
+
+
+class _Peak:
+    """The most tokens that lay unread, and whether they were ever more than was set aside for them."""
+
+    def __init__(self, worker: FacadeWorker) -> None:
+        self._worker = worker
+        self.waiting = self.reserved = self.excess = 0
+
+    def look(self) -> bool:
+        """Event loop."""
+        for ticket in self._worker.graph.ledger.live():
+            if ticket.is_admitted:
+                self.excess = max(self.excess, ticket.outbox.waiting_tokens - ticket.reserved_tokens)
+        waiting = sum(ticket.outbox.waiting_tokens for ticket in self._worker.graph.ledger.live())
+        if waiting >= self.waiting:
+            self.waiting, self.reserved = waiting, self._worker.graph.ledger.reserved_tokens
+        return True
+
+
+def _read_watched(call: BridgeCall, peak: _Peak) -> BridgeCall:
+    while call.step() is not None:
+        peak._worker.loop.call(peak.look)
+    return call
+
+
+def _healthy(stack: Stack) -> list[Answer]:
+    with Load(stack.http_port, stack.model()) as load:
+        load.start(Kind.PLAIN, OTHERS, max_tokens=120)
+        return load.finish(120.0)
+
+
+@contextmanager
+def _stalled(stack: Stack) -> Generator[None]:
+    """Clients with small windows who read the first bytes and nothing more; they leave at the end."""
+    with ExitStack() as connections:
+        for _ in range(STALLED):
+            connections.enter_context(_stall(stack.http_port, stack.model()))
+        stack.workers[0].wait_status(lambda state: state["in_flight"] == STALLED, 30.0)
+        yield
+
+
+def _stall(port: int, model: str) -> socket.socket:
+    payload = json.dumps(body_of(Answer(Kind.PLAIN, max_tokens=1900, seed=None), model)).encode()
+    lines = ["POST /v1/chat/completions HTTP/1.1", "Host: t", "Content-Type: application/json"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(payload)}", "", ""])
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(head.encode() + payload)
+    connection.recv(256)
+    return connection
+
+
+def _ttfts_s(answers: list[Answer]) -> list[float]:
+    return [answer.text_s[0] - answer.asked_s for answer in answers]
+
+
+def _gaps_s(answers: list[Answer]) -> list[float]:
+    return [gap_s for answer in answers for gap_s in answer.gaps_s]
