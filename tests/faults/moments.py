@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,19 @@ def wait_log(worker: Worker, text: str, timeout_s: float = PATIENCE_S) -> None:
         assert worker.child.exit_code is None, (worker.child.exit_code, worker.log())
         assert time.monotonic() < give_up_s, worker.log()
         time.sleep(0.02)
+
+
+def wait_catching(worker: Worker, numbers: Iterable[signal.Signals]) -> None:
+    """Until the worker has handlers of its own for these signals."""
+    status = Path(f"/proc/{worker.child.pid}/status")
+    wanted = sum(1 << (number - 1) for number in numbers)
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+        if int(line.split()[1], 16) & wanted == wanted:
+            return
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
 
 
 def wait_handled(pid: int) -> None:
