@@ -10,6 +10,7 @@ from torch import Tensor
 from actors.engines.torch.attention import PagedAttention, attending
 from actors.engines.torch.batch import BatchBuilder
 from actors.engines.torch.choosing import Choice, Chooser
+from actors.engines.torch.faults import Fault, OutOfMemory, fault_of
 from actors.engines.torch.kv_cache import KvCache, Scratch
 from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.pulse import Pulse
@@ -39,8 +40,18 @@ class ModelRunner:
     def run(self, chunks: list[Chunk]) -> list[Choice]:
         """Compute chunks; for each that samples, what comes next, unless that is late.
 
-        Any exception means that the step as a whole failed.
+        Any exception means that the step as a whole failed; after OutOfMemory it can be made again with less.
         """
+        try:
+            logits, sampling = self._compute(chunks)
+        except Exception as exc:
+            if fault_of(exc) is Fault.MEMORY:
+                raise OutOfMemory from exc
+            raise
+        return self.chooser.choose(logits, sampling) if sampling else []
+
+    def _compute(self, chunks: list[Chunk]) -> tuple[Tensor, list[Sequence]]:
+        """The forward pass: the rows that are sampled, and their sequences. Changes the KV cache alone."""
         batch = self._builder.build(chunks)
         with attending(PagedAttention(self._cache, self._scratch, batch, self.pulse)):
             output = self._model(
@@ -51,9 +62,8 @@ class ModelRunner:
             )
         self.pulse.beat()
         if not batch.wanted:
-            return []
-        logits, sampling = _told(output.logits[0].to(torch.float32), batch.wanted)
-        return self.chooser.choose(logits, sampling) if sampling else []
+            return output.logits, []
+        return _told(output.logits[0].to(torch.float32), batch.wanted)
 
     @torch.inference_mode()
     def scrub(self, blocks: list[int]) -> None:

@@ -10,6 +10,7 @@ from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.blocks import BlockAllocator
 from actors.engines.torch.choosing import Choice
 from actors.engines.torch.config import TorchConfig
+from actors.engines.torch.faults import OutOfMemory, is_of_one_request
 from actors.engines.torch.following import Following
 from actors.engines.torch.inbox import Abort, Command, CommandInbox, Pause, Resume, Submit
 from actors.engines.torch.loading import LoadedModel
@@ -24,6 +25,8 @@ from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 
 # How often to look whether somebody's foreign code has had all the time it gets, when nothing else moves.
 _LOOK_AT_LATE_S = 0.25
+# Forward passes in a row without memory: by then it is not a request that is too large.
+_MOST_FAILED_PASSES = 3
 
 
 class StepLoop:
@@ -42,6 +45,7 @@ class StepLoop:
         self._bridge = bridge
         self._runner = loaded.runner
         self._chooser = loaded.runner.chooser
+        self._failed_passes = 0
         self._following = Following(self._chooser.turn)
         cache = PrefixCache(loaded.plan.block_tokens)
         self._pool = BlockPool(
@@ -116,6 +120,12 @@ class StepLoop:
                 self._outfitter.fit_out(sequence)
         except SteeringFailed as exc:
             return [self._end(request, error=str(exc))]
+        except Exception as exc:
+            if not is_of_one_request(exc):
+                raise
+            return [
+                self._end(request, error=f"the engine could not begin the request ({type(exc).__name__})")
+            ]
         return []
 
     def _end(
@@ -134,10 +144,21 @@ class StepLoop:
             sequence.steering.leave()
 
     def _compute(self, chunks: list[Chunk]) -> list[Delta]:
-        """Run one forward pass and let every chosen token take effect."""
+        """Run one forward pass and let every chosen token take effect.
+
+        One that finds no memory costs the request with the largest part in it, and is made again without.
+        """
         if not chunks:
             return []
-        choices = self._runner.run(chunks)
+        try:
+            choices = self._runner.run(chunks)
+        except OutOfMemory:
+            self._failed_passes += 1
+            if self._failed_passes >= _MOST_FAILED_PASSES:
+                raise
+            largest = max(chunks, key=lambda chunk: (chunk.rows, chunk.sequence.arrival))
+            return [self._end(largest.sequence.request, error="the engine ran out of memory for the request")]
+        self._failed_passes = 0
         for chunk in chunks:
             chunk.sequence.computed_tokens = chunk.end
         return self._settle(choices)
