@@ -252,9 +252,12 @@ def test_a_bound_is_counted_as_itself(new_recorder: NewRecorder, lines: Lines):
 def test_bounds_are_counted_from_any_thread():
     """None is lost when several count at once."""
     counts = BoundCounts()
-    threads = [
-        threading.Thread(target=lambda: [counts(Bound.STEP_WAIT) for _ in range(2000)]) for _ in range(8)
-    ]
+
+    def count() -> None:
+        for _ in range(2000):
+            counts(Bound.STEP_WAIT)
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
