@@ -24,7 +24,7 @@ from msgspec import Struct
 from actors.engines.bridge import StepBridge
 from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
 from protocols.engine import EngineInfo, SpecPreparer
-from protocols.errors import EngineStartError, StartStopped
+from protocols.errors import EngineDead, EngineStartError, StartStopped
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep
 
@@ -40,10 +40,13 @@ class Submit(Struct, frozen=True, tag=True):
 
 
 class Tell(Struct, frozen=True, tag=True):
-    """One of the calls with nothing but an id: abort, pause, resume."""
+    """One of the calls with nothing but an id: abort, pause, resume; or "taken": the next step may come."""
 
     call: str
     engine_id: EngineId
+
+
+_TAKEN = Tell("taken", EngineId(0))
 
 
 class Said(Struct, frozen=True):
@@ -80,6 +83,8 @@ class ProcessEngine:
         assert child.stdin is not None
         assert child.stdout is not None
         line = await asyncio.to_thread(child.stdout.readline)
+        if self._is_stopped:
+            raise StartStopped("the engine was stopped while it was starting")
         if not line:
             raise EngineStartError("the engine's process ended while it was starting")
         info = msgspec.json.decode(line, type=EngineInfo)
@@ -136,19 +141,23 @@ class ProcessEngine:
 
     def _read(self, pipe: IO[bytes]) -> None:
         """The reading thread: steps until the pipe ends, which it does when the child does."""
-        for line in pipe:
-            block_s, self._block_s = self._block_s, 0.0
-            time.sleep(block_s)
-            said = msgspec.json.decode(line, type=Said)
-            self.progress += 1
-            self._bridge.deliver(EngineStep(said.deltas, said.started_s, said.ended_s, said.running))
+        with pipe:
+            for line in pipe:
+                block_s, self._block_s = self._block_s, 0.0
+                time.sleep(block_s)
+                said = msgspec.json.decode(line, type=Said)
+                self.progress += 1
+                self._bridge.deliver(EngineStep(said.deltas, said.started_s, said.ended_s, said.running))
+                self._commands.put(_TAKEN)
         assert self._child is not None
         code = self._child.wait()
         if not self._is_stopped:
-            self._bridge.fail(RuntimeError(f"the engine's process ended with code {code}"))
+            self._bridge.fail(EngineDead(f"the engine's process ended with code {code}"))
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
-        if not self._threads and child.stdin is not None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        if not self._threads:
             # A start that failed: nobody writes.
             child.stdin.close()
         try:
@@ -156,6 +165,8 @@ class ProcessEngine:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+        if not self._threads:
+            child.stdout.close()
         for thread in self._threads:
             thread.join(1.0)
 
@@ -172,20 +183,25 @@ def _encoded(value: object) -> bytes:
 async def _serve(engine: SyntheticEngine) -> None:
     """The child: read commands and make steps until standard input ends."""
     _say(await engine.start())
-    steps = asyncio.create_task(_make_steps(engine))
+    taken = asyncio.Semaphore(1)
+    steps = asyncio.create_task(_make_steps(engine, taken))
     lines = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():
         match msgspec.json.decode(line, type=Submit | Tell):
             case Submit(engine_id=engine_id, spec=spec):
                 engine.submit(engine_id, spec)
+            case Tell(call="taken"):
+                taken.release()
             case Tell(call=call, engine_id=engine_id):
                 getattr(engine, call)(engine_id)
     steps.cancel()
 
 
-async def _make_steps(engine: SyntheticEngine) -> None:
+async def _make_steps(engine: SyntheticEngine, taken: asyncio.Semaphore) -> None:
+    """One step at a time is under way: a driver that is behind holds the engine back."""
     while True:
+        await taken.acquire()
         step = await engine.next_step()
         _say(Said(step.deltas, step.started_s, step.ended_s, step.running))
 

@@ -35,7 +35,11 @@ def test_an_engine_that_fails_one_request_harms_no_other(
     assert incomplete(others) == []
     worker.wait_status(lambda state: state["in_flight"] == 0)
     assert worker.status()["outcomes"]["failed"] == 1
-    assert "request.ended" in worker.log()
+    causes = {Fault.FAILS: "out of memory for this request", Fault.REFUSES: "the engine refused the request"}
+    assert sum(causes[fault] in line for line in worker.log().splitlines()) == 1
+    _, metrics = worker.system.get("/metrics")
+    counted = [line for line in metrics.splitlines() if line.startswith("dynamo_actor_requests_total{")]
+    assert [line.split()[-1] for line in counted if 'outcome="failed"' in line] == ["1.0"]
     lost = len(incomplete(others))
     figures.record(row=1, what=f"engine {fault.value}: others lost", value=f"{lost} of {OTHERS}", goal="0")
     if fault is not Fault.REFUSES:
