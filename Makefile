@@ -32,8 +32,9 @@ demo: setup
 serve: setup
 	@$(BIN)/dynamo-actor-worker demo --stay $(ARGS)
 
+# By two processes. One module alone: .venv/bin/python -m pytest tests/actors/test_graph.py
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check $(CHECKED)

@@ -13,6 +13,10 @@ from trio.testing import MockClock
 
 from tests.doubles.scheduling import seeded_scheduler
 
+# Several test processes share the cores: threads of operators would wait for each other in every one of them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
@@ -45,6 +49,14 @@ _COMMON: dict[str, Any] = {
 settings.register_profile("repeatable", derandomize=True, **_COMMON)
 settings.register_profile("fuzz", max_examples=5_000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A module is run by one process, and so are all tests that share the stack with the real model."""
+    for item in items:
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        group = "model_stack" if "model_stack" in fixtures else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture

@@ -18,12 +18,14 @@ from pathlib import Path
 DRAIN_S = 120.0
 # The framework parses its system port as a signed 16-bit number.
 _PORTS = range(21000, 32000)
+# Far more ports than one process takes; prime, so that starting points repeat late.
+_STRIDE = 97
 
 
 def free_port(avoid: frozenset[int] = frozenset()) -> int:
     """A port of the loopback that nobody listens on now. Raises OSError when all are taken."""
-    # Starting points differ between processes, so that two demos at once do not race for one port.
-    offset = os.getpid() % len(_PORTS)
+    # Starting points of processes lie far apart, so that two demos at once do not race for one port.
+    offset = os.getpid() * _STRIDE % len(_PORTS)
     for step in range(len(_PORTS)):
         port = _PORTS[(offset + step) % len(_PORTS)]
         if port not in avoid and _is_free(port):

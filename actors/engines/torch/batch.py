@@ -23,8 +23,8 @@ from actors.engines.torch.scheduler import PIECE_TOKENS, Chunk, wants_prompt_log
 # padding to a longer neighbour does.
 ALONE_TOKENS = 1024
 
-# Sums over keys are made by vectors of up to 16 values (AVX-512): what is masked changes no bit while it fills
-# whole ones.
+# Sums over keys are made by vectors of up to 16 values (AVX-512): what is masked changes no bit while it
+# fills whole ones.
 _VECTOR_TOKENS = 16
 
 # The product with more than 192 values is cut at places that depend on how many there are, and the last bits
@@ -76,7 +76,7 @@ class StepBatch:
 
 
 def unit_tokens(block_tokens: int) -> int:
-    """Keys of an attention call come in multiples of this: whole blocks, and whole vectors where blocks allow it."""
+    """Keys of a call come in multiples of this: whole blocks, and whole vectors where blocks allow it."""
     return _VECTOR_TOKENS if _VECTOR_TOKENS % block_tokens == 0 else block_tokens
 
 

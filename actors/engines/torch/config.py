@@ -24,8 +24,9 @@ class TorchConfig:
     device: "auto" takes CUDA where torch sees it. dtype: "auto" is float32 on CPU, bfloat16 on CUDA.
     max_num_seqs: sequences in one batch. step_tokens: decode plus prefill tokens of one step.
     max_seq_len: prompt plus output of one sequence in tokens; None takes what the model was made for.
-    kv_block_tokens: tokens of one KV block; with multiples of 8 a request gets the same bits in any
-    batch (other key counts take another kernel). kv_pool_tokens: size of the KV cache; None: by memory.
+    kv_block_tokens: tokens of one KV block; with what divides 16, and with multiples of it, a request gets
+    the same bits in any batch (other key counts end in other vectors). kv_pool_tokens: size of the KV
+    cache; None: by memory.
     memory_gb: GB (10**9 bytes) for weights, KV cache and buffers together; None means what is free.
     threads: of torch's operators; 0 means all cores this process may use.
     is_chunked_prefill: whether a prompt may be computed over several steps.

@@ -27,11 +27,11 @@ How many rows and keys a call has decides about the last bits of each row, so al
 (`batch`). A chunk or a hit may begin inside a piece; whole ones waste nothing. Large enough for the
 products, small enough to share a step.
 
-What is promised for float32 on a CPU with packed linears and blocks of a multiple of 8 tokens: a request
-has the same logits, bit by bit, alone, in any batch, in any chunks, after a preemption, as any of n
-choices, and with the beginning of its prompt found in the cache. The exception is a prompt that goes on
-from what was generated (the next turn of a chat, a request moved from another worker): those tokens were
-computed one by one and are not computed again, which the last bits show.
+What is promised for float32 on a CPU with packed linears and blocks that divide 16 tokens or are a multiple
+of them: a request has the same logits, bit by bit, alone, in any batch, in any chunks, after a preemption,
+as any of n choices, and with the beginning of its prompt found in the cache. The exception is a prompt that
+goes on from what was generated (the next turn of a chat, a request moved from another worker): those tokens
+were computed one by one and are not computed again, which the last bits show.
 """
 
 
