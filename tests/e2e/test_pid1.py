@@ -25,8 +25,8 @@ TRIALS = "actors.engines.torch.grammars.trial"
 TOKENS = 80
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _namespaces() -> None:
+@pytest.fixture(scope="module")
+def namespaces() -> None:
     """Skips where a process may not have a namespace of its own."""
     try:
         tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False, timeout=20)
@@ -73,6 +73,7 @@ def first_in_namespace(folder: Path, options: list[str]) -> Iterator[tuple[Stack
         yield stack, first_process(stack.workers[0])
 
 
+@pytest.mark.usefixtures("namespaces")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_process_1_drains_and_ends_with_0(word_model: Path, tmp_path: Path, number: signal.Signals) -> None:
     """The kernel gives process 1 only signals that it handles; ours are, and nobody is lost."""
@@ -92,6 +93,7 @@ def test_process_1_drains_and_ends_with_0(word_model: Path, tmp_path: Path, numb
         assert stack.workers[0].child.wait(20) == 0
 
 
+@pytest.mark.usefixtures("namespaces")
 def test_process_1_that_is_asked_twice_ends_with_70(word_model: Path, tmp_path: Path) -> None:
     """Both signals arrive; the second one ends the wait."""
     with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
@@ -104,6 +106,19 @@ def test_process_1_that_is_asked_twice_ends_with_70(word_model: Path, tmp_path: 
         assert reader.finish().error is not None
 
 
+@pytest.mark.usefixtures("namespaces")
+def test_orphans_of_others_do_not_disturb_process_1(word_model: Path, tmp_path: Path) -> None:
+    """Somebody looks into the container and leaves a process behind: it becomes ours, and the exit is 0."""
+    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+        enter = ["nsenter", "--target", str(process.pid), "--user", "--pid", "--preserve-credentials"]
+        subprocess.run([*enter, "sh", "-c", "true & sleep 600 &"], check=True, timeout=20)
+        wait_for(lambda: len(process.children()) == 2)
+        assert stack.chat("w5", max_tokens=3)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert stack.workers[0].child.wait(20) == 0
+
+
+@pytest.mark.usefixtures("namespaces")
 def test_process_1_leaves_neither_child_nor_zombie(tiny_model: Path, tmp_path: Path) -> None:
     """The torch engine and its process for trials: both there, none a zombie; all gone with the signal."""
     with first_in_namespace(tmp_path, torch(tiny_model)) as (stack, process):
