@@ -81,8 +81,8 @@ class RequestLog:
         self._worker.warning("loop.stalled", seconds=round(seconds, 3), once_per="loop")
 
     def loop_stands(self, seconds: float, where: str) -> None:
-        """Any thread: the event loop stands still, since so long and there."""
-        self._worker.warning("loop.stands_still", seconds=round(seconds, 3), where=where)
+        """Any thread: the event loop stands still, since so long and there. Of one place once a minute."""
+        self._worker.warning("loop.stands_still", seconds=round(seconds, 3), where=where, once_per=where)
 
     def spans_lost(self, reason: str, count: int) -> None:
         """Any thread. The counter has them all; here it is said once a minute."""

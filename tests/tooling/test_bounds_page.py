@@ -11,6 +11,7 @@ import pytest
 from actors.intake import REJECTION_REASONS
 from actors.lanes import Lanes
 from protocols.bounds import Bound
+from service.options.option import Option
 from service.options.tables import OPTIONS
 from service.telemetry.metrics import Metrics
 from service.telemetry.trace_settings import read_trace_settings
@@ -20,6 +21,8 @@ HEADING = "## Everything has a bound"
 COLUMNS = ["what", "bound", "setting", "figure", "when it is reached"]
 PREFIX = "dynamo_actor_"
 METRIC = re.compile(r"`(?P<name>[a-z_]+)(?:\{(?P<label>[a-z]+)=\"(?P<value>[a-z_]+)\"\})?`")
+# With thousands in commas, perhaps in seconds, perhaps with more words.
+PLAIN_NUMBER = re.compile(r"([\d,]+)(?: s)?(?:, .*)?")
 # Refusals that are no bound: of a request that is wrong in any other way, or of a worker that leaves.
 NO_BOUND = {"draining"}
 
@@ -73,9 +76,13 @@ def series() -> set[tuple[str, str | None, str | None]]:
     return found
 
 
+def spellings(option: Option) -> set[str | None]:
+    return {option.flag, option.env, *option.aliases}
+
+
 def is_setting(name: str) -> bool:
     """An option of ours, in either spelling, or one of OpenTelemetry's that the tracing obeys."""
-    if any(name in (option.flag, option.env, *option.aliases) and option.is_usable for option in OPTIONS):
+    if any(name in spellings(option) and option.is_usable for option in OPTIONS):
         return True
     switch = {"OTEL_EXPORT_ENABLED": "1"}
     return read_trace_settings({**switch, name: "7"}) != read_trace_settings(switch)
@@ -101,6 +108,15 @@ def test_every_setting_of_a_row_exists(row: Row) -> None:
     """What can be set is an option under that very name; a constant has none."""
     assert row.setting == "-" or row.settings
     assert [name for name in row.settings if not is_setting(name)] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=what)
+def test_a_limit_that_is_an_options_default_is_that_default(row: Row) -> None:
+    """Where the bound is a plain number and can be set."""
+    plain = PLAIN_NUMBER.fullmatch(row.bound)
+    defaults = [option.default for option in OPTIONS for name in row.settings if name in spellings(option)]
+    if plain is not None and defaults and type(defaults[0]) in (int, float):
+        assert float(plain[1].replace(",", "")) == defaults[0]
 
 
 def test_a_name_that_is_none_is_found() -> None:
