@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,3 +54,23 @@ def test_a_crashed_actor_ends_its_worker_and_no_request(
     assert "KeyError" in hit.log()
     value = f"{ended_s - armed_s:.1f} s"
     figures.record(row=20, what=f"{actor} raises: exit 70, none lost, after", value=value, goal="its budget")
+
+
+def test_a_drain_that_crashes_ends_its_worker_and_no_request(
+    new_stack: StackFactory, figures: Figures
+) -> None:
+    """Row 20: SIGTERM, and the drain raises at once: what ran there goes on elsewhere, code 70."""
+    stack = new_stack(hostile=({"breaks": "actors.drain:DrainCoordinator._drain"}, SOUND))
+    hit, _ = stack.workers
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens=300)
+        load.wait_tokens(10)
+        strike(load, hit, Fault.ARMS)
+        hit.send(signal.SIGTERM)
+        asked_s = time.monotonic()
+        code, ended_s = exit_of(hit, 30)
+        answers = load.finish()
+    assert code == 70
+    check_survived(answers)
+    value = f"{ended_s - asked_s:.1f} s"
+    figures.record(row=20, what="drain raises: exit 70, none lost, after", value=value, goal="its budget")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 LEAVING = 16
+CANCEL = "client leaves to its books closed"
 
 
 def test_a_blocked_engine_thread_blocks_nothing_else(new_stack: StackFactory, figures: Figures) -> None:
@@ -30,52 +31,57 @@ def test_a_blocked_engine_thread_blocks_nothing_else(new_stack: StackFactory, fi
     stack = new_stack(hostile=({"in_process": False},))
     worker = stack.workers[0]
     refused_before = worker.status()["outcomes"].get("refused", 0)
+    tried: dict[str, list[float]] = {}
     with Load(stack.http_port, stack.model()) as load:
         others = load.start(Kind.PLAIN, OTHERS, max_tokens=300)
         leaving = load.start(Kind.PLAIN, LEAVING, max_tokens=300)
         load.wait_tokens(10)
-        blocked_s = strike(load, worker, Fault.BLOCKS)
-        cancels_s = [_cancel(load, worker, answer) for answer in leaving]
-        probes_s = {
-            "/health": _longest(lambda: worker.system.get("/health")[0] == 200),
-            "/metrics": _longest(lambda: worker.system.get("/metrics")[0] == 200),
-            "a refusal": _longest(lambda: _is_refused(stack)),
-        }
-        probed_s = time.monotonic()
+        until_s = strike(load, worker, Fault.BLOCKS) + BLOCK_S
+        rounds = 0
+        # As many rounds as fit: what began and ended during the block counts.
+        for answer in leaving:
+            attempts = _one_of_each(load, stack, answer)
+            rounds += 1
+            if time.monotonic() > until_s:
+                break
+            for what, seconds in attempts.items():
+                tried.setdefault(what, []).append(seconds)
         load.finish()
-    assert probed_s < blocked_s + BLOCK_S, "the block ended before everything was tried"
-    assert worker.status()["outcomes"]["refused"] > refused_before
-    assert worker.status()["outcomes"]["cancelled"] == LEAVING
+    assert tried, "the block ended before anything had been tried"
+    assert worker.status()["outcomes"]["refused"] == refused_before + rounds
+    assert worker.status()["outcomes"]["cancelled"] == rounds
     assert incomplete(others) == []
-    figures.record(
-        row=5,
-        what=f"client leaves to its books closed, {LEAVING} during the block, p99",
-        value=f"{percentile(cancels_s, 0.99) * 1000:.0f} ms",
-        goal="50 ms",
-    )
-    for what, longest_s in probes_s.items():
-        value = f"{longest_s * 1000:.0f} ms"
-        figures.record(row=5, what=f"{what} during the block, slowest", value=value, goal="live")
+    for what, times_s in tried.items():
+        value = f"{percentile(times_s, 0.99) * 1000:.0f} ms"
+        goal = "50 ms" if what == CANCEL else "live"
+        figures.record(row=5, what=f"{what}, {len(times_s)} during the block, p99", value=value, goal=goal)
     figures.record(row=5, what="others lost", value=f"{len(incomplete(others))} of {OTHERS}", goal="0")
 
 
-def _cancel(load: Load, worker: Worker, answer: Answer) -> float:
-    """Hang up one request; seconds until the worker counts it as cancelled."""
+def _one_of_each(load: Load, stack: Stack, answer: Answer) -> dict[str, float]:
+    """Seconds of each thing that must work while the engine does not; this client leaves."""
+    worker = stack.workers[0]
+    return {
+        CANCEL: _timed(lambda: _cancel(load, worker, answer)),
+        "/health": _timed(lambda: worker.system.get("/health")[0] == 200),
+        "/metrics": _timed(lambda: worker.system.get("/metrics")[0] == 200),
+        "a refusal": _timed(lambda: _is_refused(stack)),
+    }
+
+
+def _timed(work: Callable[[], bool]) -> float:
+    """Seconds that something took, which must work."""
+    began_s = time.monotonic()
+    assert work()
+    return time.monotonic() - began_s
+
+
+def _cancel(load: Load, worker: Worker, answer: Answer) -> bool:
+    """Hang up one request, and wait until the worker counts it as cancelled."""
     before = worker.status()["outcomes"].get("cancelled", 0)
-    left_s = time.monotonic()
     load.hang_up([answer])
     worker.wait_status(lambda state: state["outcomes"].get("cancelled", 0) > before)
-    return time.monotonic() - left_s
-
-
-def _longest(try_it: Callable[[], bool], times: int = 10) -> float:
-    """Seconds of the slowest of some tries, all of which must work."""
-    longest_s = 0.0
-    for _ in range(times):
-        began_s = time.monotonic()
-        assert try_it()
-        longest_s = max(longest_s, time.monotonic() - began_s)
-    return longest_s
+    return True
 
 
 def _is_refused(stack: Stack) -> bool:
