@@ -32,7 +32,7 @@ from tests.actors.stories import (
 
 # `make test` plays these; HYPOTHESIS_PROFILE=fuzz plays twenty times as many, and others in every run.
 IS_FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-LONG_STORIES = range(200) if IS_FUZZING else range(16)
+LONG_STORIES = range(320) if IS_FUZZING else range(16)
 
 
 # Found by a long story: the reader goes while the end of its request is already on its way to it. What was

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.actors.engines.torch.conftest import Opener
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 ILLEGAL_ADDRESS = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be late"
 ASSERTION = "CUDA error: device-side assert triggered"
