@@ -30,6 +30,19 @@ def tool(name: str) -> str:
     return found
 
 
+def wait_listening(port: int) -> None:
+    """Until somebody accepts connections there."""
+    give_up_s = time.monotonic() + _LISTENS_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < give_up_s, f"nobody listens on port {port}"
+            time.sleep(0.05)
+        else:
+            return
+
+
 class Server:
     """One server on a fixed port, from a command that finds its data again."""
 
@@ -52,16 +65,8 @@ class Server:
         self.wait_listening()
 
     def wait_listening(self) -> None:
-        """Until somebody accepts connections there."""
-        give_up_s = time.monotonic() + _LISTENS_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-            except OSError:
-                assert time.monotonic() < give_up_s, f"{self._name} does not listen"
-                time.sleep(0.05)
-            else:
-                return
+        """Until it accepts connections."""
+        wait_listening(self._port)
 
     def stop(self) -> None:
         """In order; also when it is down already."""
