@@ -115,8 +115,6 @@ class Controls:
             now = "while stopping" if self._worker.is_stopping else "while draining"
             raise to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
         await self._worker.discovery.join()
-        if self._worker.kv is not None:
-            self._worker.kv.forgotten()
         return self.status()
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:

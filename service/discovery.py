@@ -25,10 +25,17 @@ class Discovery:
 
     is_over: whether the worker is ending; from then on the framework keeps it out of discovery.
     is_listed: whether the worker is in discovery, as far as we know.
+    on_joined: told each time that the worker is back, be it at once or when the store was.
     on_bound: told of every call that the store did not answer in time, or that was not even made.
     """
 
-    def __init__(self, is_over: Callable[[], bool], on_bound: OnBound = ignore_bound) -> None:
+    def __init__(
+        self,
+        is_over: Callable[[], bool],
+        on_joined: Callable[[], None],
+        on_bound: OnBound = ignore_bound,
+    ) -> None:
+        self._on_joined = on_joined
         self._on_bound = on_bound
         self.is_listed = False
         self._is_over = is_over
@@ -93,6 +100,8 @@ class Discovery:
             self._on_bound(Bound.DISCOVERY)
         if error is None:
             self.is_listed = is_listed
+            if is_listed:
+                self._on_joined()
             return True
         what = "join" if is_listed else "leave"
         self._log.warning("discovery.failed", what=what, error=type(error).__name__, once_per=what)

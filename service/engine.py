@@ -68,7 +68,7 @@ class ActorEngine(LLMEngine):
         self._loop_lag: asyncio.Task[None] | None = None
         self._loop_guard: LoopGuard | None = None
         self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
-        self.discovery = Discovery(lambda: self.is_stopping, recorder.bound_reached)
+        self.discovery = Discovery(lambda: self.is_stopping, self._on_joined, recorder.bound_reached)
         self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
 
@@ -280,6 +280,11 @@ class ActorEngine(LLMEngine):
             new_wakeup=FutureWakeup,
             kv_listener=self.kv or NullKvListener(),
         )
+
+    def _on_joined(self) -> None:
+        """Routers have dropped what they knew about our cache while we were away."""
+        if self.kv is not None:
+            self.kv.forgotten()
 
     def _tell_how_it_closed(self, failure: BaseException | None) -> None:
         """A start that failed was raised, a crash has had its line: what is left broke while stopping."""

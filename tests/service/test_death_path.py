@@ -202,7 +202,7 @@ def test_the_first_cause_is_the_one_that_is_kept() -> None:
     async def main() -> None:
         signals = StopSignals()
         signals.note()
-        death = DeathPath(signals, Discovery(lambda: False))
+        death = DeathPath(signals, Discovery(lambda: False, lambda: None))
         first = EngineDead("first")
         death.on_crash(first)
         death.on_crash(EngineDead("second"))

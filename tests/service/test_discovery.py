@@ -26,9 +26,15 @@ class Office:
     def __init__(self, loop: LoopThread, endpoint: MoodyEndpoint | HangingEndpoint) -> None:
         self.loop = loop
         self.is_over = False
+        self.joined = 0
         self.told = RecordingTelemetry()
-        self.discovery = loop.call(lambda: Discovery(lambda: self.is_over, self.told.bound_reached))
+        self.discovery = loop.call(
+            lambda: Discovery(lambda: self.is_over, self._joined, self.told.bound_reached)
+        )
         loop.call(lambda: self.discovery.opened(endpoint))
+
+    def _joined(self) -> None:
+        self.joined += 1
 
     def leave(self) -> bool:
         return self.loop.run(self.discovery.leave())
@@ -64,9 +70,11 @@ def test_a_worker_that_serves_again_comes_back_as_soon_as_the_store_does(loop_th
     assert not office.join()
     office.until(lambda: len(store.events) >= 4)
     assert not office.discovery.is_listed
+    assert office.joined == 0
     store.is_down = False
     office.until(lambda: office.discovery.is_listed and office.settled())
     assert store.is_listed
+    assert office.joined == 1
 
 
 def test_a_drained_worker_leaves_as_soon_as_the_store_is_back(loop_thread: LoopThread) -> None:

@@ -9,10 +9,13 @@ from protocols.engine import EngineInfo
 from protocols.steps import Delta, EngineId, FinishReason, KvStored
 from tests.doubles.bridge import in_thread
 from tests.doubles.callers import wire_request
+from tests.doubles.endpoints import MoodyEndpoint
 from tests.doubles.engines import VOCAB_SIZE, ScriptedEngine
 from tests.doubles.publishers import GaugesDouble, RouterDouble
 
 if TYPE_CHECKING:
+    import pytest
+
     from protocols.steps import KvEvent
     from tests.service.conftest import OpenWorker
     from tests.service.worker import FacadeWorker
@@ -142,6 +145,27 @@ def test_a_worker_that_comes_back_tells_everything_again(open_worker: OpenWorker
         router.forget()
         worker.control("resume")
         assert sorted(router.blocks) == [1, 2, 3]
+
+
+def test_a_worker_that_comes_back_late_tells_everything_then(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was down at the resume: routers know nothing of us until it is back, and everything then."""
+    monkeypatch.setattr("service.discovery.RETRY_S", 0.01)
+    with open_worker(paged_engine(), publishes_kv_events=True) as worker:
+        worker.open()
+        store = MoodyEndpoint(worker.events)
+        worker.loop.run(worker.facade.on_endpoint_ready(store))
+        (router,) = open_routers(worker)
+        step(worker, events=(stored(1, 2),))
+        worker.until(lambda: len(router.blocks) == 2)
+        worker.control("drain")
+        router.forget()
+        store.is_down = True
+        worker.control("resume")
+        assert not router.blocks
+        store.is_down = False
+        worker.until(lambda: sorted(router.blocks) == [1, 2])
 
 
 def test_gauges_show_the_last_state_and_not_every_step(open_worker: OpenWorker) -> None:
