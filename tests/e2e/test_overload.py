@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
 def test_a_full_worker_refuses_at_once_and_serves_whom_it_took(new_stack: StackFactory) -> None:
-    """Two run, one waits, two are told 429 with a retry hint; a freed place is used again."""
+    """Two run, one waits, two are told 429 with a retry hint, counted by reason; a free place is used."""
     stack = new_stack("--max-num-seqs", "2", "--max-live", "3", step_ms=20)
     worker, model = stack.workers[0], stack.model()
     readers = [Reader(stack.client, model, "w5", {"max_tokens": 150}).start() for _ in range(3)]
@@ -28,6 +29,8 @@ def test_a_full_worker_refuses_at_once_and_serves_whom_it_took(new_stack: StackF
         assert len(reader.text.split()) == 150
     assert stack.chat("w5", max_tokens=3)[0] == 200
     state = worker.wait_status(lambda status: status["live"] == 0)
+    metrics = worker.system.get("/metrics")[1]
+    assert re.search(r'^dynamo_actor_rejected_total\{.*reason="max_live".*\} 2\.0$', metrics, re.MULTILINE)
     assert state["outcomes"] == {**dict.fromkeys(state["outcomes"], 0), "completed": 4, "refused": 2}
 
 

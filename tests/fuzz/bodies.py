@@ -52,6 +52,14 @@ class Body:
     headers: dict[str, str] = field(default_factory=dict)
     leaves_s: float | None = None
 
+    @property
+    def hides_codes(self) -> bool:
+        """Whether the frontend of 1.4.2 turns every error of this request into a 500 (docs/limits.md).
+
+        On /v1/completions, and in chats that force a tool call.
+        """
+        return self.route == COMPLETIONS or b'"tool_choice"' in self.payload
+
 
 class BodyMaker:
     """Draws bodies. The same random source gives the same ones, in the same order."""

@@ -59,7 +59,7 @@ def _flaws_of_error(attack: Attack, error: BaseException) -> Iterator[str]:
     match error:
         case InvalidArgument():
             yield from _flaws_of_refusal(attack, text)
-        case HttpError(code=504):
+        case HttpError(code=504 | 499):
             if _DEADLINE not in attack.metadata:
                 yield "504 without a deadline"
         case HttpError(code=429):

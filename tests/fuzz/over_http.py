@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from io import BytesIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import aiohttp
 from tests.e2e.health_watch import HealthWatch
 from tests.e2e.request_lines import TRACED, request_lines, trace_header, trace_id
 from tests.e2e.stacks import Stack
-from tests.fuzz.bodies import CHAT, Body, BodyMaker
+from tests.fuzz.bodies import Body, BodyMaker
 from tests.fuzz.judge import ENGINE_TEXTS
 from tests.fuzz.workers import shows_content
 
@@ -50,7 +51,7 @@ class HttpFindings:
 
 
 @dataclass(slots=True)
-class _Reply:
+class Reply:
     """What a client saw. status 0: no answer; has_end: a finish reason or an error came."""
 
     number: int
@@ -115,8 +116,8 @@ def _check_valid(stack: Stack, findings: HttpFindings) -> None:
         findings.violations.append((f"a valid request got {status}", str(body)[:500]))
 
 
-async def _send_all(port: int, maker: BodyMaker, requests: int, say: Callable[[str], None]) -> list[_Reply]:
-    replies = [_Reply(number, maker.next()) for number in range(1, requests + 1)]
+async def _send_all(port: int, maker: BodyMaker, requests: int, say: Callable[[str], None]) -> list[Reply]:
+    replies = [Reply(number, maker.next()) for number in range(1, requests + 1)]
     waiting = iter(replies)
     said_s = time.monotonic()
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE_S)) as session:
@@ -133,7 +134,7 @@ async def _send_all(port: int, maker: BodyMaker, requests: int, say: Callable[[s
     return replies
 
 
-async def _send(session: aiohttp.ClientSession, port: int, reply: _Reply) -> None:
+async def _send(session: aiohttp.ClientSession, port: int, reply: Reply) -> None:
     body = reply.body
     sent = {
         "content-type": "application/json",
@@ -143,7 +144,7 @@ async def _send(session: aiohttp.ClientSession, port: int, reply: _Reply) -> Non
     try:
         async with asyncio.timeout(body.leaves_s):
             url = f"http://127.0.0.1:{port}{body.route}"
-            async with session.post(url, data=body.payload, headers=sent) as response:
+            async with session.post(url, data=BytesIO(body.payload), headers=sent) as response:
                 reply.status = response.status
                 reply.text = (await response.read()).decode(errors="replace")
     except TimeoutError:
@@ -153,7 +154,7 @@ async def _send(session: aiohttp.ClientSession, port: int, reply: _Reply) -> Non
 
 
 def _compare(
-    replies: list[_Reply],
+    replies: list[Reply],
     worker: Worker,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
@@ -166,11 +167,12 @@ def _compare(
         told = books.get(trace_id(reply.number), [])
         words = "+".join(sorted({line["outcome"] for line in told})) or "never seen"
         form = "stream" if reply.body.is_stream else "unary"
+        form += ", codes hidden" if reply.body.hides_codes else ""
         status = "left" if reply.has_left else str(reply.status)
         if status == "200" and reply.has_error:
             status = "200, error event"
         findings.ends[f"{reply.body.route} {form}", status, words] += 1
-        for flaw in _flaws_of(reply, told):
+        for flaw in flaws_of_reply(reply, told):
             findings.violations.append((flaw, f"{reply.body}\n\n{reply.text[:2000]}\n\n{told}"))
     bugs = [line[:500] for line in lines if "internal_error" in line or "listener_failed" in line]
     bugs += [line[:500] for line in lines if "request.ended" in line and shows_content(line)]
@@ -181,7 +183,7 @@ def _compare(
         findings.violations.append((f"tasks grew from {before['tasks']} to {after['tasks']}", ""))
 
 
-def _flaws_of(reply: _Reply, told: list[dict[str, Any]]) -> list[str]:
+def flaws_of_reply(reply: Reply, told: list[dict[str, Any]]) -> list[str]:
     flaws: list[str] = []
     outcomes = {line["outcome"] for line in told}
     if reply.has_left:
@@ -190,7 +192,7 @@ def _flaws_of(reply: _Reply, told: list[dict[str, Any]]) -> list[str]:
         flaws.append(f"no answer: {reply.text[:200]}")
     if reply.status == 200 and not reply.has_error and not reply.has_reason:
         flaws.append("a silent end")
-    if reply.status >= 500 and reply.body.route == CHAT and outcomes == {"refused"}:
+    if reply.status >= 500 and not reply.body.hides_codes and outcomes == {"refused"}:
         flaws.append(f"{reply.status} for a client's mistake")
     if reply.status == 200 and not reply.has_error and outcomes & {"refused", "failed"}:
         flaws.append(f"served, and the worker says {outcomes}")

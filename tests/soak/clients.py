@@ -79,6 +79,9 @@ class Clients:
     async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
         kind = self._rng.choices((Kind.PLAIN, Kind.TWO_CHOICES, Kind.UNARY), (60, 15, 25))[0]
         manner = self._rng.choices(tuple(Manner), (85, 10, 5))[0]
+        if manner is Manner.STALLS and kind is Kind.UNARY:
+            # One answer in one piece: nobody can stop reading in the middle of it.
+            kind = Kind.PLAIN
         answer = Answer(kind, max_tokens=self._rng.randint(5, 120), seed=None)
         if manner is Manner.STALLS:
             # Still under way when its client is tired of it.

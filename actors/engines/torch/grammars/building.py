@@ -21,6 +21,7 @@ from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
 _TOO_COSTLY = "a constraint that costs less to follow"
+_EMPTY = "a constraint that has other answers than the empty one"
 
 
 def build_matcher(guided: Guided, vocabulary: Vocabulary) -> Any:
@@ -73,9 +74,11 @@ def _try_out(matcher: Any, vocabulary: Vocabulary, field: str, text: str) -> Non
             field, text, f"{_TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)"
         )
     copy = matcher.deep_copy()
-    for _ in range(TRIED_TOKENS):
+    for tried in range(TRIED_TOKENS):
         bits = numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")
         bits[list(vocabulary.ends)] = 0
+        if not bits.any() and not tried:
+            raise InvalidRequest(field, text, _EMPTY)
         if not bits.any() or copy.is_stopped():
             return
         copy.consume_token(int(bits.argmax()))

@@ -171,3 +171,16 @@ def test_a_schema_in_lark_is_followed(guide: Guide) -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(("kind", "constraint"), [("regex", ""), ("regex", "()"), ("grammar", 'start: ""')])
+def test_a_constraint_that_leaves_no_answer_is_refused(guide: Guide, kind: str, constraint: str) -> None:
+    """Whose only answer is the empty one: with ``min_tokens`` there would be nothing to choose at all."""
+    with pytest.raises(InvalidRequest, match="other answers than the empty one"):
+        guide.compile(kind, constraint)
+
+
+def test_an_answer_may_be_empty_where_it_need_not(guide: Guide) -> None:
+    """The empty answer is one of several."""
+    grammar = guide.compile("regex", "(ab)?")
+    assert guide.accepts(grammar, "ab")
