@@ -71,18 +71,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def told() -> RecordingTelemetry:
+def listener() -> RecordingTelemetry:
     """What was said about bounds."""
     return RecordingTelemetry()
 
 
 @pytest.fixture
-def lanes(clock: Clock, told: RecordingTelemetry) -> Iterator[Lanes]:
+def lanes(clock: Clock, listener: RecordingTelemetry) -> Iterator[Lanes]:
     made = Lanes(
         masks=SideLane("masks", LONG_S, lambda: None),
         processors=SideLane("processors", LONG_S, lambda: None),
         clock=clock,
-        on_bound=told.bound_reached,
+        on_bound=listener.bound_reached,
     )
     yield made
     made.close()
@@ -219,14 +219,14 @@ def test_whatever_a_grammar_raises_is_the_requests_failure(
 
 @pytest.mark.parametrize("where", ["fill_mask", "accept"])
 def test_a_grammar_that_used_up_its_work_is_counted(
-    lanes: Lanes, told: RecordingTelemetry, where: str
+    lanes: Lanes, listener: RecordingTelemetry, where: str
 ) -> None:
     """As that, and once; any other failure is in no bound's count."""
     for error in (TooCostly("the grammar became too costly"), ValueError("x"), SteeringFailed("x")):
         mine = steering(lanes, grammar=GrammarDouble(**{where: raising(error)}))
         with pytest.raises(SteeringFailed):
             one_token_with(mine)
-    assert told.bounds == {Bound.GRAMMAR_WORK: 1}
+    assert listener.bounds == {Bound.GRAMMAR_WORK: 1}
 
 
 def one_token_with(of: Steering) -> None:
@@ -234,7 +234,7 @@ def one_token_with(of: Steering) -> None:
     is_complete(of, 3)
 
 
-def test_what_is_late_is_counted_once(lanes: Lanes, told: RecordingTelemetry) -> None:
+def test_what_is_late_is_counted_once(lanes: Lanes, listener: RecordingTelemetry) -> None:
     """However often it is looked at: for a row, and again for a token that is noted."""
     word = threading.Event()
     mine = steering(lanes, grammar=GrammarDouble(fill_mask=word.wait, accept=word.wait))
@@ -243,15 +243,16 @@ def test_what_is_late_is_counted_once(lanes: Lanes, told: RecordingTelemetry) ->
     for _ in range(3):
         mine.keep()
         mine.count_late()
-    assert told.bounds == {Bound.STEP_WAIT: 1}
+    assert listener.bounds == {Bound.STEP_WAIT: 1}
     word.set()
     until(lambda: not mine.is_running)
     mine.finish()
     mine.follow(3)
     mine.count_late()
     mine.count_late()
-    assert told.bounds == {Bound.STEP_WAIT: 2}
-    until(lambda: not mine.is_running)
+    assert listener.bounds == {Bound.STEP_WAIT: 2}
+    mine.wait(time.monotonic() + PATIENCE_S)
+    assert not mine.followed()
 
 
 def test_a_processor_is_blamed_before_the_grammar(lanes: Lanes) -> None:
@@ -274,15 +275,15 @@ def hopeless_after(mine: Steering, clock: Clock, *seconds: float) -> list[bool]:
     return found
 
 
-def test_patience_has_an_end(lanes: Lanes, clock: Clock, told: RecordingTelemetry) -> None:
+def test_patience_has_an_end(lanes: Lanes, clock: Clock, listener: RecordingTelemetry) -> None:
     """After ten seconds the request is given up, by the processor's name, and an endless loop is ended."""
     mine = steering(lanes, Looping)
     mine.begin(row(), [1])
     mine.wait(time.monotonic())
     assert hopeless_after(mine, clock, 0.0, GIVE_UP_S, 0.01) == [False, False, True]
-    assert told.bounds == {}
+    assert listener.bounds == {}
     assert mine.give_up() == "logits processor 'p0' did not return within 10 s"
-    assert told.bounds == {Bound.FOREIGN_TIME: 1}
+    assert listener.bounds == {Bound.FOREIGN_TIME: 1}
     until(lambda: not mine.is_running)
     quick = steering(lanes, Temperature)
     token(quick, row(), [1])
