@@ -32,7 +32,7 @@ class GraphSettings:
     deadline_s: float | None = None
     stall_timeout_s: float = 30.0
     hang_timeout_s: float = 30.0
-    # Of the 15 s that the service leaves after a drain: 2 are the framework's, 4 its readers' and telemetry's.
+    # Of the 15 s the service leaves after a drain, 2 are the framework's, 4 its readers' and telemetry's.
     engine_stop_s: float = 9.0
     default_seed: int | None = None
     default_processors: tuple[ProcessorEntry, ...] = ()
