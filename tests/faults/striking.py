@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
@@ -56,18 +57,29 @@ def incomplete(answers: Sequence[Answer]) -> list[str]:
     return [str(answer) for answer in answers if not answer.is_complete]
 
 
-def check_survived(answers: Sequence[Answer]) -> tuple[int, int]:
-    """The promise when a worker dies beside another one; how many that cannot move failed, of how many.
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What a worker's end cost, as figures. lost: of what can move. told: of what cannot, with an error."""
+
+    lost: str
+    told: str
+
+
+def check_survived(answers: Sequence[Answer]) -> Survival:
+    """The promise when a worker ends beside another one.
 
     What a frontend can move is complete and exact; of the rest each is complete, or ends with an error.
     """
-    assert incomplete([answer for answer in answers if answer.kind.is_movable]) == []
+    movable = [answer for answer in answers if answer.kind.is_movable]
     fixed = [answer for answer in answers if not answer.kind.is_movable]
+    lost = incomplete(movable)
+    assert lost == []
     assert [
         str(answer) for answer in fixed if answer.is_silent or answer.is_hung or not answer.is_exact
     ] == []
     assert [str(answer) for answer in fixed if not (answer.is_complete or answer.is_error)] == []
-    return sum(answer.is_error for answer in fixed), len(fixed)
+    told = sum(answer.is_error for answer in fixed)
+    return Survival(f"{len(lost)} of {len(movable)}", f"{told} of {len(fixed)}")
 
 
 def exit_of(worker: Worker, timeout_s: float) -> tuple[int, float]:

@@ -101,7 +101,7 @@ def test_an_engine_that_refuses_to_stop_does_not_keep_the_process(
     assert code == STOPS[how]
     wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
     # Grace, drain and the framework's margin: see docs/operations.md.
-    value = f"{code} after {ended_s - asked_s:.1f} s, 0 of 64 lost"
+    value = f"{code} after {ended_s - asked_s:.1f} s, {len(incomplete(answers))} of {len(answers)} lost"
     figures.record(row="stop", what=f"engine {how}: exit code", value=value, goal="within 25.5 s")
 
 
@@ -119,8 +119,8 @@ def test_a_dead_engine_that_refuses_to_stop_ends_all_the_same(
         code, ended_s = exit_of(hit, 60)
         answers = load.finish()
     assert code == 70
-    check_survived(answers)
-    value = f"{ended_s - struck_s:.1f} s, none lost"
+    survived = check_survived(answers)
+    value = f"{ended_s - struck_s:.1f} s, {survived.lost} lost"
     figures.record(row="stop", what=f"engine dead and {how}: exit 70 after", value=value, goal="its budget")
 
 
