@@ -182,10 +182,14 @@ class SpecRules:
         # The frontend reads these from the model's description; ids its weights cannot say end nothing.
         described = (*(request.eos_token_ids or ()), *(stop.stop_token_ids_hidden or ()))
         ends = frozenset(token for token in described if token < self.info.vocab_size)
+        eos = frozenset[int]() if stop.ignore_eos else ends - asked
+        if stop.min_tokens and len(eos) + len(asked) >= self.info.vocab_size:
+            allowed = "0, as every token id of the vocabulary ends the answer"
+            raise InvalidRequest("stop_conditions.min_tokens", stop.min_tokens, allowed)
         return StopRules(
             max_tokens=max_tokens,
             min_tokens=min(stop.min_tokens or 0, max_tokens),
-            eos_token_ids=frozenset() if stop.ignore_eos else ends - asked,
+            eos_token_ids=eos,
             stop_token_ids=asked,
         )
 

@@ -100,6 +100,15 @@ class TestStopping:
         """Checked again after the default was filled in."""
         assert resolve(min_tokens=10**6).stop.min_tokens == CONTEXT - len(PROMPT)
 
+    def test_min_tokens_where_every_id_ends_the_answer_is_refused(self) -> None:
+        """There would be nothing to choose: the caller's mistake, and no fault of an engine later."""
+        every = list(range(VOCAB))
+        assert refusal(min_tokens=1, stop_token_ids=every).field == "stop_conditions.min_tokens"
+        assert refusal(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[0]).field.endswith("min_tokens")
+        assert resolve(min_tokens=0, stop_token_ids=every).stop.min_tokens == 0
+        assert resolve(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[2]).stop.min_tokens == 1
+        assert resolve(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[0], ignore_eos=True)
+
     def test_ignore_eos_leaves_no_end_of_sequence(self) -> None:
         """Neither the model's own ids nor the hidden ones end it (S09 a)."""
         stop = resolve(ignore_eos=True, eos_token_ids=[2], stop_token_ids_hidden=[3]).stop
