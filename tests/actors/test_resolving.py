@@ -107,7 +107,12 @@ class TestStopping:
         assert refusal(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[0]).field.endswith("min_tokens")
         assert resolve(min_tokens=0, stop_token_ids=every).stop.min_tokens == 0
         assert resolve(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[2]).stop.min_tokens == 1
-        assert resolve(min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[0], ignore_eos=True)
+        assert (
+            resolve(
+                min_tokens=1, stop_token_ids=every[1:], eos_token_ids=[0], ignore_eos=True
+            ).stop.min_tokens
+            == 1
+        )
 
     def test_ignore_eos_leaves_no_end_of_sequence(self) -> None:
         """Neither the model's own ids nor the hidden ones end it (S09 a)."""
