@@ -77,7 +77,9 @@ def test_overload_in_process_is_refused_at_once(worker: FacadeWorker, figures: F
     figures.record(
         row=13, what=f"{name}: goodput of the un-overloaded", value=f"{goodput:.3f}x", goal="0.95x"
     )
-    figures.record(row=13, what=f"{name}: RSS growth", value=f"{grown_mb:.1f} MB", goal="flat")
+    figures.record(
+        row=13, what=f"{name}: RSS growth of the test's process", value=f"{grown_mb:.1f} MB", goal="flat"
+    )
 
 
 def test_overload_over_http_refuses_and_serves(new_stack: StackFactory, figures: Figures) -> None:
