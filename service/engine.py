@@ -38,8 +38,8 @@ from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
 from service.framework import installed_fields
-from service.guard import LoopGuard
 from service.kv_publishing import KvPublishing
+from service.loop_guard import LoopGuard
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals

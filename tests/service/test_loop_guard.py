@@ -15,13 +15,13 @@ PATIENCE_S = 15.0
 
 PROGRAM = """
 import asyncio, ctypes, sys, threading, time
-from service import guard
+from service import loop_guard
 from service.stopping import StopSignals
-guard._SHORTEST_STAND_S = 1.0
+loop_guard._SHORTEST_STAND_S = 1.0
 StopSignals().install()
 
 async def main():
-    loop_guard = guard.LoopGuard(asyncio.get_running_loop(), 0.0)
+    watching = loop_guard.LoopGuard(asyncio.get_running_loop(), 0.0)
     print("armed", flush=True)
 {body}
 
@@ -72,7 +72,7 @@ def test_a_loop_that_stands_still_ends_its_process_with_70(stand: str, signals: 
     "body",
     [
         "    for _ in range(20): time.sleep(0.1); await asyncio.sleep(0)",
-        "    loop_guard.stop(); time.sleep(2)",
+        "    watching.stop(); time.sleep(2)",
         "    pass",
     ],
     ids=["slow", "told that it may", "over"],
