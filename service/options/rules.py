@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.admission import STEPS_UNDER_WAY
 from service.options.nearest import nearest
 
 if TYPE_CHECKING:
@@ -131,16 +132,17 @@ def _check_request_limit(resolution: Resolution, complaints: Complaints) -> None
 
 
 def _check_sizes(resolution: Resolution, complaints: Complaints) -> None:
-    """Pairs of which the first must be at least the second."""
-    for larger, smaller in (
-        ("max_num_tokens", "max_batch_size"),
-        ("outbox_tokens", "chunk_tokens"),
-        ("outbox_total_tokens", "outbox_tokens"),
+    """Pairs of which the first must be at least the second, and so much more."""
+    for larger, smaller, more in (
+        ("max_num_tokens", "max_batch_size", 0),
+        ("outbox_tokens", "chunk_tokens", 0),
+        ("outbox_total_tokens", "outbox_tokens", STEPS_UNDER_WAY),
     ):
         large, small = resolution.find(larger, int), resolution.get(smaller, int)
-        if large is not None and large < small:
+        if large is not None and large < small + more:
+            beyond = f", and {more} more for what comes when it is full" if more else ""
             complaints.refuse(
                 resolution[larger].where,
                 large,
-                f"must be at least {resolution[smaller].where}, which is {small}",
+                f"must be at least {resolution[smaller].where}, which is {small}{beyond}",
             )

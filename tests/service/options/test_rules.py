@@ -119,6 +119,7 @@ def test_a_limit_of_nothing_is_refused(text: str) -> None:
         ["--outbox-tokens", "31"],
         ["--chunk-tokens", "257"],
         ["--outbox-total-tokens", "255"],
+        ["--outbox-total-tokens", "271"],
     ],
 )
 def test_sizes_that_do_not_fit_each_other_are_refused(words: list[str]) -> None:
