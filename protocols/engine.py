@@ -112,6 +112,7 @@ class Engine(Protocol):
     async def start(self) -> EngineInfo:
         """Load and get ready. Raises EngineStartError; StartStopped after `stop` was called.
 
+        However long it takes, it gives the event loop back: a loop that stands still ends the process.
         May be cancelled; `stop` is called afterwards in every case.
         """
         ...

@@ -39,7 +39,7 @@ from service.death import DeathPath
 from service.discovery import Discovery
 from service.framework import installed_fields
 from service.kv_publishing import KvPublishing
-from service.loop_guard import LoopGuard
+from service.loop_guard import LATEST, LoopGuard
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
@@ -124,7 +124,7 @@ class ActorEngine(LLMEngine):
         self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
         self._signals.listen(self._on_signal_anywhere)
         # Never later than the exit guard: a signal that no handler gets to see is answered in time too.
-        stand_s = min(self._plan.graph.hang_timeout_s, self._plan.budgets.guard_at_s)
+        stand_s = min(self._plan.graph.hang_timeout_s, self._plan.budgets.guard_at_s / LATEST)
         self._loop_guard = LoopGuard(self._loop, stand_s)
         try:
             if self._signals.is_asked:

@@ -13,8 +13,14 @@ _STDERR = 2
 
 def end_now(why: str) -> NoReturn:
     """Any thread. Needs neither the loop nor a lock that anybody else holds."""
-    text = f"dynamo-actor-worker: {why}; ending now with code {ExitCode.FORCED.value}\n"
-    # Its reader may be what everybody is waiting for.
+    try:
+        _say(f"dynamo-actor-worker: {why}; ending now with code {ExitCode.FORCED.value}\n")
+    finally:
+        # Whatever became of the words: a reader that is gone, a stderr that was closed.
+        os._exit(ExitCode.FORCED)
+
+
+def _say(text: str) -> None:
+    """Write to stderr unless that would wait: its reader may be what everybody is waiting for."""
     if select.select([], [_STDERR], [], 0)[1]:
         os.write(_STDERR, text.encode())
-    os._exit(ExitCode.FORCED)

@@ -13,7 +13,9 @@ from service.last_words import end_now
 
 # A loop that stands still is looked at this often before it counts as hung. Looks are counted, not
 # seconds: a process that was stopped and goes on finds one look missed, not a time-out passed.
-_LOOKS = 10
+_LOOKS = 12
+# A turn right after a look is seen at the next one: how much later than the time-out the end may come.
+LATEST = (_LOOKS + 1) / _LOOKS
 # Less than this is a busy machine, whatever the engine's time-out is.
 _SHORTEST_STAND_S = 10.0
 
@@ -38,13 +40,12 @@ class LoopGuard:
     def _watch(self) -> None:
         looks = 0
         self._ask()
-        # A turn is seen a look after it was made, and asked for again: one more on each side.
-        while not self._over.wait(self._timeout_s / (_LOOKS + 2)):
+        while not self._over.wait(self._timeout_s / _LOOKS):
             looks += 1
             if self._turned.is_set():
                 looks = 0
                 self._ask()
-            elif looks > _LOOKS:
+            elif looks >= _LOOKS:
                 end_now(f"the event loop has stood still for {self._timeout_s:g} s")
 
     def _ask(self) -> None:

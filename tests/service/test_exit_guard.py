@@ -28,7 +28,10 @@ HANGS = {
     "busy": "while True: sum(range(1000))",
     "waiting for a lock": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
     "writing to a full pipe": "while True: sys.stderr.write('x' * 4096)",
+    "with a stderr that is closed": "import os; os.close(2)\nwhile True: time.sleep(1)",
 }
+# Nobody can hear the last words of these.
+MUTE = ("writing to a full pipe", "with a stderr that is closed")
 
 
 def start(program: str) -> subprocess.Popen[bytes]:
@@ -52,8 +55,18 @@ def test_a_process_that_hangs_ends_with_70(hang: str, signals: int) -> None:
     finally:
         child.kill()
         _, error = child.communicate()
-    if hang != "writing to a full pipe":
+    if hang not in MUTE:
         assert error.decode().startswith("dynamo-actor-worker: still not stopped 0.3 s after the signal")
+
+
+def test_a_log_that_nobody_reads_any_more_does_not_keep_the_process() -> None:
+    """The reader of stderr is gone: the last words break, the end does not."""
+    child = start(HANGING.format(guard_at_s=0.3, hang=HANGS["sleeping"]))
+    assert child.stderr is not None
+    child.stderr.close()
+    with child:
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(PATIENCE_S) == 70
 
 
 def test_without_a_signal_the_guard_does_nothing() -> None:
