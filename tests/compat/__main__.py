@@ -1,4 +1,4 @@
-"""``make compat``: contract, shutdown and migration on the newest ai-dynamo this worker accepts.
+"""``make compat``: contract, shutdown, and migration after SIGTERM and SIGKILL, on the newest ai-dynamo this worker accepts.
 
 Exit code: pytest's. Further words are pytest's too: ``make compat ARGS="-k signals -x"``.
 """
@@ -34,6 +34,8 @@ _PROCESSES = (
     "tests/e2e/test_errors.py",
     "tests/e2e/test_etcd_nats.py",
     "tests/faults/test_sigkill.py",
+    "tests/faults/test_moments.py",
+    "--moments=4",
 )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from tests.built_in import built_in_model
 from tests.e2e.stacks import PROGRAM, READY_S, Reader, Stack, Worker
 from tests.e2e.tiny_model import write_tiny_model
+from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -45,14 +45,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def torch(folder: Path) -> list[str]:
     """Options of a worker with a real engine."""
     return ["--engine", "torch", "--model", str(folder), "--threads", "1"]
-
-
-def wait_for(is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Until it is so."""
-    give_up_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)
 
 
 def first_process(worker: Worker) -> psutil.Process:
@@ -112,7 +104,7 @@ def test_orphans_of_others_do_not_disturb_process_1(word_model: Path, tmp_path: 
     with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
         enter = ["nsenter", "--target", str(process.pid), "--user", "--pid", "--preserve-credentials"]
         subprocess.run([*enter, "sh", "-c", "true & sleep 600 &"], check=True, timeout=20)
-        wait_for(lambda: len(process.children()) == 2)
+        wait_until(lambda: len(process.children()) == 2, "no process for trials")
         assert stack.chat("w5", max_tokens=3)[0] == 200
         process.send_signal(signal.SIGTERM)
         assert stack.workers[0].child.wait(20) == 0
@@ -139,8 +131,10 @@ def with_trials(folder: Path, model: Path) -> Iterator[tuple[Worker, list[psutil
     try:
         worker = stack.workers[0]
         process = psutil.Process(worker.child.pid)
-        wait_for(worker.is_healthy, READY_S)
-        wait_for(lambda: any(TRIALS in child.cmdline() for child in process.children()))
+        wait_until(worker.is_healthy, worker.log, READY_S)
+        wait_until(
+            lambda: any(TRIALS in child.cmdline() for child in process.children()), "no process for trials"
+        )
         yield worker, process.children(recursive=True)
     finally:
         stack.stop()
@@ -160,7 +154,7 @@ def test_no_child_outlives_the_worker(
         else:
             os.killpg(worker.child.pid, number)
         assert worker.child.wait(30) == code
-        wait_for(lambda: not any(child.is_running() for child in children), 20)
+        wait_until(lambda: not any(child.is_running() for child in children), "a child is left", 20)
 
 
 def test_a_signal_while_the_model_loads_leaves_no_child(tmp_path: Path) -> None:
@@ -168,10 +162,10 @@ def test_a_signal_while_the_model_loads_leaves_no_child(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "stack", torch(built_in_model()), has_frontend=False)
     try:
         worker = stack.workers[0]
-        wait_for(lambda: "model.load" in worker.log(), READY_S)
+        wait_log(worker, "model.load", READY_S)
         children = psutil.Process(worker.child.pid).children(recursive=True)
         worker.send(signal.SIGTERM)
         assert worker.child.wait(30) == 0
-        wait_for(lambda: not any(child.is_running() for child in children), 20)
+        wait_until(lambda: not any(child.is_running() for child in children), "a child is left", 20)
     finally:
         stack.stop()

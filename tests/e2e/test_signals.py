@@ -11,7 +11,8 @@ import pytest
 
 from tests.compat.expected import expected
 from tests.e2e.conftest import StackFactory
-from tests.e2e.stacks import Reader, Worker
+from tests.e2e.stacks import Reader
+from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -106,12 +107,7 @@ def test_a_drain_by_hand_can_be_taken_back(new_stack: StackFactory) -> None:
     resumed = worker.control("resume")
     assert resumed["state"] == "serving"
     stack.wait_ready()
-    give_up_s = time.monotonic() + 15
-    while True:
-        status, _ = stack.chat("w5", max_tokens=3)
-        if status == 200:
-            break
-        assert time.monotonic() < give_up_s
+    wait_until(lambda: stack.chat("w5", max_tokens=3)[0] == 200, "no answer after the drain", 15)
 
 
 def test_health_and_routes_while_stopping_are_the_frameworks(new_stack: StackFactory) -> None:
@@ -130,11 +126,3 @@ def test_health_and_routes_while_stopping_are_the_frameworks(new_stack: StackFac
     assert ("live" in answer) is expected().answers_while_stopping
     assert reader.finish().error is None
     assert worker.child.wait(20) == 0
-
-
-def wait_log(worker: Worker, words: str, timeout_s: float = 20.0) -> None:
-    """Until the worker has said so."""
-    give_up_s = time.monotonic() + timeout_s
-    while words not in worker.log():
-        assert time.monotonic() < give_up_s, worker.child.last_lines()
-        time.sleep(0.02)

@@ -24,8 +24,9 @@ _FIGURES = pytest.StashKey[Figures]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--figures FILE``: where to write the table, beside printing it."""
+    """``--figures FILE``: where to write the table, beside printing it. ``--moments N``: see `moments`."""
     parser.addoption("--figures", type=Path, default=None, help="write the figures of tests/faults to a file")
+    parser.addoption("--moments", type=int, default=30, help="how many workers end in test_moments.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +49,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def figures(pytestconfig: pytest.Config) -> Figures:
     """``figures.record(row=1, what="others lost", value="0 of 63", goal="0")``."""
     return pytestconfig.stash[_FIGURES]
+
+
+@pytest.fixture(scope="session")
+def moments(pytestconfig: pytest.Config) -> int:
+    """At how many random moments a worker ends; an even number."""
+    found: int = pytestconfig.option.moments
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -13,16 +13,17 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise, repeat
 from types import TracebackType
 from typing import Any, TypeVar
 
 import aiohttp
 
 from actors.engines.synthetic import FIRST_TOKEN_ID
+from tests.e2e.request_lines import trace_header
 from tests.e2e.word_model import VOCAB_SIZE, word_of
 
 T = TypeVar("T")
@@ -57,11 +58,15 @@ _EXTRA: dict[Kind, dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Answer:
-    """One request and what came back. Times are monotonic seconds."""
+    """One request and what came back. Times are monotonic seconds.
+
+    number: by which it is found in a worker's log (`tests.e2e.request_lines`); None: not at all.
+    """
 
     kind: Kind
     max_tokens: int
     seed: int | None
+    number: int | None = None
     asked_s: float = 0.0
     ended_s: float | None = None
     status: int | None = None
@@ -144,7 +149,8 @@ class Answer:
 
     def __str__(self) -> str:
         words = [f"{len(words)} words" for words in self.words]
-        return f"{self.kind} seed={self.seed} HTTP {self.status} {words} {self.reasons} {self.error!r}"
+        name = f"{self.number} {self.kind} seed={self.seed}"
+        return f"{name} HTTP {self.status} {words} {self.reasons} {self.error!r}"
 
 
 def body_of(answer: Answer, model: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -168,12 +174,22 @@ class _Reading:
 
 
 class Load:
-    """``with Load(port, model) as load: load.start(Kind.PLAIN, 64, max_tokens=200)``. Any one thread."""
+    """``with Load(port, model) as load: load.start(Kind.PLAIN, 64, max_tokens=200)``. Any one thread.
 
-    def __init__(self, port: int, model: str, headers: Mapping[str, str] | None = None) -> None:
+    numbers: one for each request, to find it again at a worker that is `TRACED`.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        model: str,
+        headers: Mapping[str, str] | None = None,
+        numbers: Iterator[int | None] | None = None,
+    ) -> None:
         self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
         self._model = model
         self._headers = headers
+        self._numbers = repeat(None) if numbers is None else numbers
         self._answers: list[Answer] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
@@ -194,7 +210,9 @@ class Load:
 
     def start(self, kind: Kind, count: int = 1, *, max_tokens: int = 100, **options: Any) -> list[Answer]:
         """Begin requests, at most `WAVE` at once. options: of the body; ``seed`` chooses a fault."""
-        answers = [Answer(kind, max_tokens, options.get("seed")) for _ in range(count)]
+        answers = [
+            Answer(kind, max_tokens, options.get("seed"), number) for number in islice(self._numbers, count)
+        ]
         self._answers += answers
         self._in_loop(self._begin(answers, options))
         return answers
@@ -258,10 +276,11 @@ class Load:
 
     async def _ask(self, answer: Answer, options: dict[str, Any]) -> None:
         body = body_of(answer, self._model, options)
+        headers = None if answer.number is None else trace_header(answer.number)
         try:
             async with self._door:
                 answer.asked_s = time.monotonic()
-                response = await self._session.post(self._url, json=body)
+                response = await self._session.post(self._url, json=body, headers=headers)
             async with response:
                 answer.status = response.status
                 async for piece in response.content.iter_any():

@@ -17,10 +17,10 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.stacks import Stack, Worker
+from tests.e2e.waiting import PATIENCE_S, wait_until
 
 PROGRAM = (sys.executable, "-m", "tests.doubles.moment_worker")
 BOTH = [signal.SIGTERM, signal.SIGINT]
-PATIENCE_S = 60.0
 # What the framework adds to every figure of ours.
 FRAMEWORK_LABELS = frozenset(
     {
@@ -70,42 +70,29 @@ def moment_environ(moment: str, gate: Gate) -> dict[str, str]:
     return {"MOMENT": moment, "MOMENT_GATE": str(gate.path)}
 
 
-def wait_log(worker: Worker, text: str, timeout_s: float = PATIENCE_S) -> None:
-    """Until the worker has said this."""
-    give_up_s = time.monotonic() + timeout_s
-    while text not in worker.log():
-        assert worker.child.exit_code is None, (worker.child.exit_code, worker.log())
-        assert time.monotonic() < give_up_s, worker.log()
-        time.sleep(0.02)
-
-
 def wait_catching(worker: Worker, numbers: Iterable[signal.Signals]) -> None:
     """Until the worker has handlers of its own for these signals."""
     status = Path(f"/proc/{worker.child.pid}/status")
     wanted = sum(1 << (number - 1) for number in numbers)
-    give_up_s = time.monotonic() + PATIENCE_S
-    while True:
+
+    def has_them() -> bool:
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
-        if int(line.split()[1], 16) & wanted == wanted:
-            return
-        assert time.monotonic() < give_up_s
-        time.sleep(0.001)
+        return int(line.split()[1], 16) & wanted == wanted
+
+    wait_until(has_them, "no handler for a signal", every_s=0.001)
 
 
 def wait_handled(pid: int) -> None:
     """Until the kernel holds no signal of this process back."""
     status = Path(f"/proc/{pid}/status")
-    while any(
-        line.startswith(("SigPnd", "ShdPnd")) and int(line.split()[1], 16)
-        for line in status.read_text().splitlines()
-    ):
-        time.sleep(0.001)
 
+    def has_none() -> bool:
+        return not any(
+            line.startswith(("SigPnd", "ShdPnd")) and int(line.split()[1], 16)
+            for line in status.read_text().splitlines()
+        )
 
-def wait_exit(worker: Worker, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
-    """Its exit code, and when it had ended, monotonic."""
-    code = worker.child.wait(timeout_s)
-    return code, time.monotonic()
+    wait_until(has_none, "a signal that nobody handles", every_s=0.001)
 
 
 def figures_of(worker: Worker) -> dict[str, float]:

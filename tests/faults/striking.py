@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
 from tests.doubles.hostile_engine import Fault, seed_of
+from tests.e2e.waiting import PATIENCE_S
 from tests.faults.load import Answer, Kind, Load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.e2e.stacks import Worker
@@ -82,7 +83,7 @@ def check_survived(answers: Sequence[Answer]) -> Survival:
     return Survival(f"{len(lost)} of {len(movable)}", f"{told} of {len(fixed)}")
 
 
-def exit_of(worker: Worker, timeout_s: float) -> tuple[int, float]:
+def exit_of(worker: Worker, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
     """Its exit code, and when it was there (monotonic). After the time-out it is killed: -9."""
     code = worker.child.wait(timeout_s)
     return code, time.monotonic()
@@ -99,15 +100,6 @@ def engine_process(worker: Worker) -> psutil.Process:
 def kill_engine(worker: Worker) -> float:
     """SIGKILL for the engine's process alone; when that was."""
     engine_process(worker).send_signal(signal.SIGKILL)
-    return time.monotonic()
-
-
-def wait_until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Bounded patience; when it came true."""
-    give_up_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < give_up_s, what
-        time.sleep(0.005)
     return time.monotonic()
 
 

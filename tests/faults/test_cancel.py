@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.stacks import Stack
-from tests.faults.load import Answer, Kind, Load
-from tests.faults.moments import PROGRAM, Gate, figures_of, moment_environ, wait_log
+from tests.e2e.waiting import wait_log
+from tests.faults.load import Kind, Load
+from tests.faults.moments import PROGRAM, Gate, figures_of, moment_environ
+from tests.faults.striking import incomplete
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,11 +47,6 @@ def asked_aborts(worker: Worker) -> float:
     return figures_of(worker)['dynamo_actor_aborts_total{result="asked"}']
 
 
-def lost(answers: list[Answer]) -> list[str]:
-    """Those that are not whole."""
-    return [str(answer) for answer in answers if not answer.is_complete]
-
-
 def test_clients_that_leave_while_they_are_answered_free_their_slots(
     new_stack: StackFactory, figures: Figures
 ) -> None:
@@ -67,13 +64,13 @@ def test_clients_that_leave_while_they_are_answered_free_their_slots(
         worker.wait_status(lambda state: state["in_flight"] == 48)
         free_s = time.monotonic() - left_s
         load.finish()
-    assert lost(staying) == []
+    assert incomplete(staying) == []
     assert asked_aborts(worker) - before == 16
     check_books(worker, cancelled=16)
     figures.record(
         row=8,
         what="16 of 64 leave at once: others lost; from the first close to all slots free",
-        value=f"{len(lost(staying))} of 48; {free_s * 1000:.0f} ms",
+        value=f"{len(incomplete(staying))} of 48; {free_s * 1000:.0f} ms",
         goal="0; 50 ms and the polling of this test",
     )
 
@@ -89,7 +86,7 @@ def test_a_client_that_leaves_during_the_prefill_frees_its_slot(new_stack: Stack
         load.hang_up(leaving)
         worker.wait_status(lambda state: state["live"] == 1)
         load.finish()
-    assert lost(staying) == []
+    assert incomplete(staying) == []
     check_books(worker, cancelled=1)
 
 
@@ -106,7 +103,7 @@ def test_a_client_that_leaves_in_the_waiting_room_never_reaches_the_engine(new_s
         load.hang_up(leaving)
         worker.wait_status(lambda state: state["waiting"] == 0)
         load.finish()
-    assert lost(staying) == []
+    assert incomplete(staying) == []
     assert asked_aborts(worker) == before
     check_books(worker, cancelled=1)
 
@@ -131,7 +128,7 @@ def test_a_client_that_leaves_while_its_grammar_is_compiled_never_reaches_the_en
             gate.open()
             guided = load.start(Kind.GUIDED, 1, max_tokens=20)
             load.finish()
-        assert lost([*plain, *guided]) == []
+        assert incomplete([*plain, *guided]) == []
         assert asked_aborts(worker) == 0
         check_books(worker, cancelled=1, completed=2)
 
@@ -150,7 +147,7 @@ def test_a_client_that_leaves_at_the_last_token_changes_nothing(word_model: Path
             gate.open()
             after = load.start(Kind.PLAIN, 1, max_tokens=7)
             load.finish()
-        assert lost(after) == []
+        assert incomplete(after) == []
         assert asked_aborts(worker) == 0
         check_books(worker, cancelled=0, completed=2)
 
@@ -164,7 +161,7 @@ def test_a_client_that_leaves_before_it_is_admitted_leaves_nothing_behind(new_st
         load.hang_up(leaving)
         staying = load.start(Kind.PLAIN, 8, max_tokens=30)
         load.finish()
-    assert lost(staying) == []
+    assert incomplete(staying) == []
     check_books(worker)
 
 
@@ -183,7 +180,7 @@ def test_after_storms_of_clients_that_come_and_go_the_books_balance(
             load.hang_up(crowd)
         late = load.start(Kind.PLAIN, 32, max_tokens=20)
         load.finish()
-    assert lost([*staying, *late]) == []
+    assert incomplete([*staying, *late]) == []
     check_books(worker)
     # A generator whose client has left is dropped by the framework when it gets to it.
     worker.wait_status(lambda state: state["readers"] == 0, timeout_s=30)
@@ -191,7 +188,7 @@ def test_after_storms_of_clients_that_come_and_go_the_books_balance(
     figures.record(
         row=8,
         what=f"three storms of {CROWD} clients that leave: cancelled; live, unconfirmed, others lost",
-        value=f"{outcomes['cancelled']}; 0, 0, {len(lost(staying))} of 8",
+        value=f"{outcomes['cancelled']}; 0, 0, {len(incomplete(staying))} of 8",
         goal="0, 0, 0",
     )
 
@@ -212,11 +209,11 @@ def test_disconnects_just_before_a_signal_do_not_hold_the_worker(
         worker.send(signal.SIGTERM)
         load.finish()
         code = worker.child.wait(30)
-    assert lost(staying) == []
+    assert incomplete(staying) == []
     assert code == 0
     figures.record(
         row="8, 9",
         what="20 of 64 leave 50 ms before SIGTERM: complete; exit",
-        value=f"{44 - len(lost(staying))} of 44; {code}",
+        value=f"{44 - len(incomplete(staying))} of 44; {code}",
         goal="44; 0",
     )

@@ -14,6 +14,7 @@ import pytest
 
 from service.demo.processes import free_port
 from tests.e2e.stacks import Stack, Worker
+from tests.e2e.waiting import wait_until
 from tests.faults.figures import Figures
 from tests.faults.load import Kind, Load
 from tests.faults.moments import read_figures
@@ -136,10 +137,16 @@ def exporting_to(collector: Collector) -> dict[str, str]:
 
 def settle(arm: Arm) -> None:
     """Until every span has been delivered or counted as lost: the books balance."""
-    give_up_s = time.monotonic() + PATIENCE_S
-    while (known := arm.lost() + arm.delivered()) != arm.made:
-        assert time.monotonic() < give_up_s, f"{arm.name}: {known} of {arm.made} spans have an end"
-        time.sleep(0.1)
+
+    def known() -> int:
+        return arm.lost() + arm.delivered()
+
+    wait_until(
+        lambda: known() == arm.made,
+        lambda: f"{arm.name}: {known()} of {arm.made} spans have an end",
+        PATIENCE_S,
+        every_s=0.1,
+    )
 
 
 def test_a_collector_in_a_bad_mood_costs_spans_and_nothing_else(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.doubles.hostile_engine import Fault
+from tests.e2e.waiting import wait_until
 from tests.faults.load import Kind, Load
 from tests.faults.striking import (
     SOUND,
@@ -17,7 +18,6 @@ from tests.faults.striking import (
     kill_engine,
     mixed,
     strike,
-    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def test_an_idle_worker_whose_engine_is_killed_goes_at_once(
     before = instances(discovery)
     with Load(stack.http_port, stack.model()) as load:
         killed_s = kill_engine(hit)
-        gone_s = wait_until(lambda: instances(discovery) < before, 10, "the worker stays in discovery")
+        gone_s = wait_until(
+            lambda: instances(discovery) < before, "the worker stays in discovery", 10, every_s=0.005
+        )
         late = load.start(Kind.PLAIN, 32, max_tokens=20)
         code, ended_s = exit_of(hit, 30)
         load.start(Kind.PLAIN, 32, max_tokens=20)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.doubles.hostile_engine import Fault
+from tests.e2e.waiting import wait_log, wait_until
 from tests.faults.load import Kind, Load
 from tests.faults.striking import (
     SOUND,
@@ -19,7 +20,6 @@ from tests.faults.striking import (
     incomplete,
     mixed,
     strike,
-    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_behind(
     engine = _engine_of(worker)
     code, _ = exit_of(worker, 60)
     assert code == STARTS[how]
-    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    wait_until(lambda: not engine.is_running(), "the engine's process is left", 5)
     assert "worker.state" in worker.log()
     figures.record(
         row="start", what=f"half-way, {how}: exit code, processes left", value=f"{code}, 0", goal="as said"
@@ -53,12 +53,12 @@ def test_a_signal_ends_a_start_that_hangs(new_worker: WorkerFactory, figures: Fi
     """SIGTERM while the engine loads for ever: code 0, soon, and no process left."""
     worker = new_worker({"in_process": False, "start": "hangs"})
     engine = _engine_of(worker)
-    wait_until(lambda: "hostile: the start" in worker.log(), 60, "the worker does not load")
+    wait_log(worker, "hostile: the start")
     worker.send(signal.SIGTERM)
     asked_s = time.monotonic()
     code, ended_s = exit_of(worker, 60)
     assert code == 0
-    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    wait_until(lambda: not engine.is_running(), "the engine's process is left", 5)
     value = f"{code} after {ended_s - asked_s:.1f} s"
     figures.record(row="start", what="hangs, SIGTERM: exit code", value=value, goal="0, soon")
 
@@ -70,12 +70,12 @@ def test_a_signal_ends_a_start_that_keeps_the_event_loop(new_worker: WorkerFacto
     """
     worker = new_worker({"in_process": False, "start": "freezes"}, "--drain-timeout", "1")
     engine = _engine_of(worker)
-    wait_until(lambda: "hostile: the start" in worker.log(), 60, "the worker does not load")
+    wait_log(worker, "hostile: the start")
     worker.send(signal.SIGTERM)
     asked_s = time.monotonic()
     code, ended_s = exit_of(worker, 60)
     assert code == 70
-    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    wait_until(lambda: not engine.is_running(), "the engine's process is left", 5)
     value = f"{code} after {ended_s - asked_s:.1f} s"
     figures.record(
         row="start", what="keeps the loop, SIGTERM: exit code", value=value, goal="70 within 16.5 s"
@@ -99,7 +99,7 @@ def test_an_engine_that_refuses_to_stop_does_not_keep_the_process(
         answers = load.finish()
     assert incomplete(answers) == []
     assert code == STOPS[how]
-    wait_until(lambda: not engine.is_running(), 5, "the engine's process is left")
+    wait_until(lambda: not engine.is_running(), "the engine's process is left", 5)
     # Grace, drain and the framework's margin: see docs/operations.md.
     value = f"{code} after {ended_s - asked_s:.1f} s, {len(incomplete(answers))} of {len(answers)} lost"
     figures.record(row="stop", what=f"engine {how}: exit code", value=value, goal="within 25.5 s")
@@ -135,6 +135,6 @@ def _engine_of(worker: Worker) -> psutil.Process:
             return False
         return True
 
-    wait_until(lambda: is_there() or worker.child.exit_code is not None, 60, "no engine process")
+    wait_until(lambda: is_there() or worker.child.exit_code is not None, "no engine process")
     assert found, worker.log()
     return found[0]

@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.servers import Etcd, Server, Servers
 from tests.e2e.stacks import Stack, Worker
+from tests.e2e.waiting import wait_until
 from tests.faults.figures import Figures
 from tests.faults.load import Answer, Kind, Load
 
@@ -59,14 +60,6 @@ def add_workers(stack: Stack, lease_s: int, count: int = 2) -> list[Worker]:
     added = [stack.add_worker(environ={"ETCD_LEASE_TTL": str(lease_s)}) for _ in range(count)]
     stack.workers += added
     return added
-
-
-def wait(is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Until it is so."""
-    give_up_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < give_up_s, what
-        time.sleep(0.05)
 
 
 def lose(server: Server, lost_s: float) -> None:
@@ -134,7 +127,7 @@ def test_a_worker_outlives_a_loss_that_its_lease_outlives(
         load.wait_tokens(3)
         lose(servers.etcd, lost_s)
         for lease in leases:
-            wait(kept_alive(servers.etcd, lease), 2 * lease_s, "nobody keeps the lease alive")
+            wait_until(kept_alive(servers.etcd, lease), "nobody keeps the lease alive", 2 * lease_s)
         assert sorted(servers.etcd.instances()) == sorted(leases)
         assert serves(stack)
         lost = lost_of(load.finish())
@@ -143,7 +136,7 @@ def test_a_worker_outlives_a_loss_that_its_lease_outlives(
         )
     assert all(worker.status()["in_discovery"] for worker in stack.workers)
     end_in_order(stack.workers)
-    wait(lambda: servers.etcd.instances() == [], 10, "a worker that ended is still registered")
+    wait_until(lambda: servers.etcd.instances() == [], "a worker that ended is still registered", 10)
 
 
 @pytest.mark.parametrize("lost_s", [12, 30])
@@ -165,7 +158,7 @@ def test_a_loss_that_outlives_the_lease_ends_the_worker_in_order(
     stack.workers.clear()
     started = add_workers(stack, lease_s=10)
     stack.wait_ready()
-    wait(lambda: serves(stack), 30, "the frontend does not find the new workers")
+    wait_until(lambda: serves(stack), "the frontend does not find the new workers", 30)
     end_in_order(started)
 
 
@@ -179,7 +172,9 @@ def test_a_signal_while_the_framework_goes_by_itself_is_a_planned_end(
         load.wait_tokens(3)
         servers.etcd.kill()
         # The framework closes the worker's system server as its first step.
-        wait(lambda: not any(worker.is_healthy() for worker in stack.workers), 30, "the lease outlived etcd")
+        wait_until(
+            lambda: not any(worker.is_healthy() for worker in stack.workers), "the lease outlived etcd", 30
+        )
         for worker in stack.workers:
             worker.child.ask_to_stop()
         lost = lost_of(load.finish())
@@ -198,14 +193,14 @@ def test_a_drain_and_a_resume_by_hand_catch_up_with_etcd(
     assert (drained["state"], drained["in_discovery"]) == ("drained", True)
     servers.etcd.start_again()
     worker.wait_status(lambda state: not state["in_discovery"], 30)
-    wait(lambda: len(servers.etcd.instances()) == 1, 10, "it says that it has left, and has not")
+    wait_until(lambda: len(servers.etcd.instances()) == 1, "it says that it has left, and has not", 10)
     servers.etcd.kill()
     assert worker.control("resume")["in_discovery"] is False
     servers.etcd.start_again()
     worker.wait_status(lambda state: state["in_discovery"], 30)
-    wait(lambda: len(servers.etcd.instances()) == 2, 10, "it says that it is back, and is not")
+    wait_until(lambda: len(servers.etcd.instances()) == 2, "it says that it is back, and is not", 10)
     end_in_order([other])
-    wait(lambda: serves(stack), 30, "the frontend does not find the worker that came back")
+    wait_until(lambda: serves(stack), "the frontend does not find the worker that came back", 30)
     assert worker.status()["outcomes"]["completed"] > 0
     end_in_order([worker])
 
@@ -219,7 +214,7 @@ def test_requests_in_flight_outlive_the_loss_of_nats(
         load.start(Kind.PLAIN, STREAMS, max_tokens=tokens_for(16))
         load.wait_tokens(3)
         lose(servers.nats, 10)
-        wait(lambda: serves(stack), 30, "no new request arrives after NATS came back")
+        wait_until(lambda: serves(stack), "no new request arrives after NATS came back", 30)
         lost = lost_of(load.finish())
         figures.record(row="nats", what="lost 10 s: streams lost", value=lost, goal="0")
     end_in_order(stack.workers)

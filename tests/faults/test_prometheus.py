@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from service.demo.client import Client
 from service.demo.processes import Child, free_port
 from tests.e2e.servers import tool, wait_listening
 from tests.e2e.stacks import Stack, Worker
+from tests.e2e.waiting import wait_until
 from tests.faults.load import Kind, Load
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ class Prometheus:
 
     def wait(self, is_so: Any, what: str) -> None:
         """Until its scrapes have shown it."""
-        give_up_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < give_up_s, (what, completed(self), self.up())
-            time.sleep(0.05)
+        wait_until(is_so, lambda: (what, completed(self), self.up()), PATIENCE_S, every_s=0.05)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.stacks import Stack
+from tests.e2e.waiting import wait_log
 from tests.faults.moments import (
     BOTH,
     PROGRAM,
@@ -17,7 +18,6 @@ from tests.faults.moments import (
     moment_environ,
     starting,
     wait_handled,
-    wait_log,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
