@@ -45,7 +45,7 @@ _NEXT_RUNG = {Rung.FINISHING: Rung.MOVED, Rung.MOVED: Rung.ENDED}
 _NEXT_STATE: dict[WorkerState, frozenset[WorkerState]] = {
     WorkerState.SERVING: frozenset({WorkerState.DRAINING}),
     WorkerState.DRAINING: frozenset({WorkerState.DRAINED}),
-    WorkerState.DRAINED: frozenset({WorkerState.SERVING, WorkerState.DRAINING}),
+    WorkerState.DRAINED: frozenset({WorkerState.SERVING}),
 }
 
 
@@ -69,10 +69,10 @@ class DrainCoordinator:
         self._asked = anyio.Event()
         self._changed = anyio.Event()
         self._over = anyio.Event()
-        # Set when the door closes: the last request of this drain, who was live, who had been interrupted.
+        # Set when the door closes: the last request of this drain, who was live, and the books until then.
         self._last_id = ledger.last_id
         self._live_at_start = 0
-        self._interrupted_before = self._moved_before = 0
+        self._completed_before = self._interrupted_before = self._moved_before = 0
         self.state = WorkerState.SERVING
         self.report: DrainReport | None = None
         ledger.watch(self._on_ledger_change)
@@ -85,7 +85,12 @@ class DrainCoordinator:
                 await self._drain()
 
     def begin(self, ladder: DrainLadder) -> None:
-        """Close the door. While a drain is on, the sooner of both ladders holds, rung by rung."""
+        """Close the door. While a drain is on, the sooner of both ladders holds, rung by rung.
+
+        A worker that is drained already has nothing to drain until it is resumed.
+        """
+        if self.state is WorkerState.DRAINED:
+            return
         if self._ladder is not None and self.state is WorkerState.DRAINING:
             ladder = _sooner(self._ladder, ladder)
         self._ladder = ladder
@@ -115,6 +120,7 @@ class DrainCoordinator:
         self._admission.close()
         self._last_id = self._ledger.last_id
         self._live_at_start = self._ledger.live_count
+        self._completed_before = self._completed()
         self._interrupted_before = self._ledger.outcomes[Outcome.INTERRUPTED]
         self._moved_before = self._ledger.moved
         self._enter(WorkerState.DRAINING)
@@ -137,14 +143,22 @@ class DrainCoordinator:
         self._over.set()
 
     def _report(self) -> DrainReport:
+        # Who came after the door had closed was refused, or left: neither of these.
+        completed = self._completed() - self._completed_before
         interrupted = self._ledger.outcomes[Outcome.INTERRUPTED] - self._interrupted_before
         return DrainReport(
             live_at_start=self._live_at_start,
-            finished=max(0, self._live_at_start - interrupted),
+            completed=completed,
+            ended_otherwise=self._live_at_start - completed - interrupted,
             moved=self._ledger.moved - self._moved_before,
             interrupted=interrupted,
             seconds=self._clock() - self._now_holding().started_s,
         )
+
+    def _completed(self) -> int:
+        """Requests so far that got all they asked for."""
+        outcomes = self._ledger.outcomes
+        return outcomes[Outcome.COMPLETED] + outcomes[Outcome.STOPPED_BY_FRONTEND]
 
     async def _climb(self, rung: Rung) -> Rung:
         """Take every rung whose time has come."""

@@ -108,12 +108,15 @@ class RequestStory(Struct, frozen=True, kw_only=True):
 class DrainReport(Struct, frozen=True, kw_only=True):
     """What became of the requests that were live when the door closed.
 
-    interrupted: ended by the shutdown. moved: those of them that a frontend can continue on another worker.
+    completed: got all they asked for, by the engine's word or the frontend's. interrupted: ended by the
+    shutdown. moved: those of them that a frontend can continue on another worker. ended_otherwise: the
+    client left, a deadline, a stall, a failure, a refusal; they have an outcome of their own each.
     seconds: from the moment the stop was asked for to the end of the last request.
     """
 
     live_at_start: int
-    finished: int
+    completed: int
+    ended_otherwise: int
     moved: int
     interrupted: int
     seconds: float

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -29,7 +30,7 @@ def control_command(command: str, argv: Sequence[str]) -> int:
     """Call one route; returns the exit code.
 
     0: done, and after `drain` the worker may be deleted. 1: the worker refused, or may not be deleted.
-    2: the address is none. 69: nobody answers.
+    2: the address or the time is none. 69: nobody answers.
     """
     words = _parser(command).parse_args(argv)
     url = words.url or _default_url(os.environ)
@@ -68,13 +69,21 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
     if command == "drain":
         parser.add_argument(
-            "--timeout", type=float, metavar="S", help="seconds the drain may take (default: the worker's)"
+            "--timeout", type=_seconds, metavar="S", help="seconds the drain may take (default: the worker's)"
         )
     if command == "trace":
         parser.add_argument(
             "which", nargs="?", default="last", help="last, slowest, failed, or an engine or context id"
         )
     return parser
+
+
+def _seconds(given: str) -> float:
+    """What the worker takes as a drain's time. Refused here, argparse names the option and ends with 2."""
+    with suppress(ValueError):
+        if 0 <= (seconds := float(given)) <= _LONGEST_DRAIN_S:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{given!r} is not allowed: seconds from 0 to {_LONGEST_DRAIN_S:.0f}")
 
 
 def _default_url(environ: Mapping[str, str]) -> str | None:
@@ -150,6 +159,8 @@ def _shown(command: str, answer: dict[str, Any], *, as_json: bool) -> str:
             return "no such request is kept\n"
         return "\n\n".join("\n".join(render_waterfall(story)) for story in stories) + "\n"
     verdict = "safe to delete" if answer["safe_to_delete"] else "NOT safe to delete"
+    if answer["state"] == "drained" and answer.get("in_discovery"):
+        verdict += ": frontends still find it"
     lines = [f"{answer['state']}: {answer['live']} live, {answer['in_flight']} in the engine; {verdict}"]
     if "interrupted" in answer:
         lines.append(_drained(answer))
@@ -158,10 +169,12 @@ def _shown(command: str, answer: dict[str, Any], *, as_json: bool) -> str:
 
 def _drained(answer: dict[str, Any]) -> str:
     """What became of those who were live when the door closed."""
-    interrupted, moved = answer["interrupted"], answer["moved"]
+    interrupted, moved, otherwise = answer["interrupted"], answer["moved"], answer["ended_otherwise"]
     words = (
-        f"drained in {answer['seconds']:.1f} s: {answer['finished']} of {answer['live_at_start']} finished"
+        f"drained in {answer['seconds']:.1f} s: {answer['completed']} of {answer['live_at_start']} completed"
     )
+    if otherwise:
+        words += f", {otherwise} ended otherwise"
     if interrupted:
         words += f", {interrupted} interrupted by shutdown, {moved} of them to be continued on another worker"
     return words

@@ -42,7 +42,8 @@ class Controls:
     def __init__(self, worker: ActorEngine, plan: ServingPlan) -> None:
         self._worker = worker
         self._plan = plan
-        self._calls = 0
+        # Calls that wait, and the drains among them.
+        self._calls = self._drains = 0
 
     def names(self) -> set[str]:
         """Routes to register. Beyond loopback and without a token, only the harmless one."""
@@ -71,19 +72,20 @@ class Controls:
         A worker that is dying is not: it is on its way out by itself.
         """
         graph, is_dead = self._worker.graph, self._worker.death.is_dead
+        # The framework leaves by itself as soon as a signal comes.
+        is_listed = self._worker.discovery.is_listed and not self._worker.is_stopping
         process = {"tasks": len(asyncio.all_tasks()), "rss_bytes": rss_bytes()}
         if graph is None:
             state = WorkerState.FAILED if is_dead else WorkerState.STARTING
             return {"state": state.value, "live": 0, "in_flight": 0, "safe_to_delete": False, **process}
-        is_drained = graph.drain.state is WorkerState.DRAINED and not is_dead
+        is_drained = graph.drain.state is WorkerState.DRAINED and not is_dead and not is_listed
         return {
             "state": WorkerState.FAILED.value if is_dead else graph.drain.state.value,
             "live": graph.ledger.live_count,
             "waiting": graph.executor.waiting_requests,
             "in_flight": graph.executor.running_sequences,
             "readers": self._worker.open_readers,
-            # The framework leaves by itself as soon as a signal comes.
-            "in_discovery": self._worker.discovery.is_listed and not self._worker.is_stopping,
+            "in_discovery": is_listed,
             "safe_to_delete": is_drained and graph.executor.is_idle and self._worker.open_readers == 0,
             "outcomes": {outcome.value: count for outcome, count in graph.ledger.outcomes.items()},
             "started": graph.ledger.started,
@@ -91,14 +93,17 @@ class Controls:
         }
 
     async def _drain(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Leave discovery, close admission, wait. The worker stays up; `resume` brings it back.
+        """Close admission, leave discovery, wait. The worker stays up; `resume` brings it back.
 
-        A store that is down does not stop a drain: requests that still come are sent elsewhere.
+        A store that is down does not hold a drain up: requests that still come are sent elsewhere.
         """
         ladder = self._ladder(body)
-        await self._worker.discovery.leave()
-        report = await self._worker.drain(ladder)
-        await self._wait_settled(time.monotonic() + _SETTLE_S)
+        self._drains += 1
+        try:
+            report, _ = await asyncio.gather(self._worker.drain(ladder), self._worker.discovery.leave())
+            await self._wait_settled(time.monotonic() + _SETTLE_S)
+        finally:
+            self._drains -= 1
         return {**self.status(), **({} if report is None else asdict(report))}
 
     async def _wait_settled(self, until_s: float) -> None:
@@ -110,12 +115,22 @@ class Controls:
             await asyncio.sleep(_LOOK_S)
 
     async def _resume(self) -> dict[str, Any]:
+        """Open admission and come back into discovery. Refused while anybody's drain is under way."""
         graph = self._worker.graph
-        if graph is None or self._worker.is_stopping or not graph.drain.resume():
-            now = "while stopping" if self._worker.is_stopping else "while draining"
-            raise to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
+        if graph is None or not self._may_resume() or not graph.drain.resume():
+            raise self._not_resumed()
         await self._worker.discovery.join()
+        # A store takes its time, and the operator may have changed his mind.
+        if not self._may_resume() or graph.drain.state is not WorkerState.SERVING:
+            raise self._not_resumed()
         return self.status()
+
+    def _may_resume(self) -> bool:
+        return not self._drains and not self._worker.is_stopping
+
+    def _not_resumed(self) -> Exception:
+        now = "while stopping" if self._worker.is_stopping else "while draining"
+        return to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:
         stories = self._worker.recorder.stories

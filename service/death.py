@@ -11,11 +11,12 @@ import asyncio
 import os
 import signal
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from protocols.errors import ServiceError
-from service.discovery import Discovery
+from service.discovery import STORE_S, Discovery
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
 
@@ -48,7 +49,9 @@ class DeathPath:
 
     async def _leave(self) -> None:
         try:
-            await self._discovery.leave()
+            # Others may be waiting for the same store: we do so for one answer's time and no longer.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._discovery.leave(), STORE_S)
         finally:
             if not self._signals.is_asked:
                 os.kill(os.getpid(), signal.SIGTERM)

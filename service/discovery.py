@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from protocols.bounds import Bound, OnBound, ignore_bound
@@ -11,10 +12,17 @@ from service.telemetry.logs import get_logger
 
 # A store in the same cluster answers within milliseconds; one that is down never does.
 STORE_S = 2.0
-# Calls that a store may leave hanging, for an operator who drains and resumes again and again meanwhile.
+# Calls that a store may leave hanging, all together.
 MOST_HANGING = 8
 # Between two attempts at a store that did not do what it was asked.
 RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wish:
+    """Where the worker shall be. Each one is another, even if it says the same."""
+
+    is_listed: bool
 
 
 class Discovery:
@@ -40,11 +48,15 @@ class Discovery:
         self.is_listed = False
         self._is_over = is_over
         self._endpoint: Any = None
-        self._asking = set[asyncio.Task[None]]()
+        # Calls that the store has not answered yet, and whether each of them joins.
+        self._asking: dict[asyncio.Task[None], bool] = {}
         self._one_at_a_time = asyncio.Lock()
-        # Counts wishes: an older one is not asked for again.
-        self._wish = 0
-        self._retrying: asyncio.Task[None] | None = None
+        # The last wish and the last attempt at it; an older wish is not asked for any more.
+        self._wish: _Wish | None = None
+        self._attempt: asyncio.Task[bool] | None = None
+        self._following: asyncio.Task[None] | None = None
+        # The loop itself holds tasks weakly.
+        self._attempts = set[asyncio.Task[bool]]()
         self._log = get_logger("service.discovery")
 
     def opened(self, endpoint: Any) -> None:
@@ -61,51 +73,92 @@ class Discovery:
         return await self._wish_for(is_listed=True)
 
     async def _wish_for(self, *, is_listed: bool) -> bool:
+        """Whoever wishes the same while it is being asked for shares that attempt."""
         if self._endpoint is None:
             return False
-        self._wish += 1
-        wish = self._wish
-        is_done = await self._ask(is_listed=is_listed)
-        # An attempt of an older wish that still hangs may undo this one when it comes through.
-        is_settled = is_done and not self._asking
-        if not is_settled and wish == self._wish and not self._is_over():
-            self._retrying = asyncio.create_task(self._keep_asking(wish, is_listed=is_listed))
-        return is_done
+        attempt = self._attempt
+        if attempt is None or attempt.done() or self._wish is None or self._wish.is_listed is not is_listed:
+            attempt = self._wish_anew(is_listed=is_listed)
+        await asyncio.wait({attempt})
+        return attempt.result()
 
-    async def _keep_asking(self, wish: int, *, is_listed: bool) -> None:
-        while True:
-            # Whatever still hangs comes first: two attempts at once could end in either order.
-            await asyncio.wait({asyncio.create_task(asyncio.sleep(RETRY_S)), *self._asking})
-            if wish != self._wish or self._is_over():
-                return
-            if await self._ask(is_listed=is_listed):
-                self._log.info("discovery.caught_up", in_discovery=is_listed)
-                return
+    def _wish_anew(self, *, is_listed: bool) -> asyncio.Task[bool]:
+        self._wish = wish = _Wish(is_listed)
+        if self._following is not None:
+            self._following.cancel()
+        attempt = self._try(wish)
+        self._following = asyncio.create_task(self._follow(wish, attempt))
+        return attempt
 
-    async def _ask(self, *, is_listed: bool) -> bool:
+    def _try(self, wish: _Wish) -> asyncio.Task[bool]:
+        self._attempt = attempt = asyncio.create_task(self._ask(wish))
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+        return attempt
+
+    async def _follow(self, wish: _Wish, attempt: asyncio.Task[bool]) -> None:
+        """Ask until what was wished is so and stays so. The next wish cancels this."""
+        await asyncio.wait({attempt})
+        while not attempt.result() or self._opposing(wish):
+            await self._wait_for_a_change(wish, is_done=attempt.result())
+            if self._is_over():
+                return
+            attempt = self._try(wish)
+            await asyncio.wait({attempt})
+            if attempt.result():
+                self._log.info("discovery.caught_up", in_discovery=wish.is_listed)
+
+    async def _wait_for_a_change(self, wish: _Wish, *, is_done: bool) -> None:
+        """Until another attempt makes sense. is_done: the last one did what was wished."""
+        awaited = self._opposing(wish) if is_done else set(self._asking)
+        if is_done or len(awaited) >= MOST_HANGING:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(RETRY_S)
+
+    def _opposing(self, wish: _Wish) -> set[asyncio.Task[None]]:
+        """Calls of older wishes that still hang, and undo this one should they come through."""
+        return {asking for asking, is_join in self._asking.items() if is_join is not wish.is_listed}
+
+    async def _ask(self, wish: _Wish) -> bool:
         """Whatever the store does with the call, we wait for it no longer than the limit."""
-        endpoint = self._endpoint
-        call = endpoint.register_endpoint_instance if is_listed else endpoint.unregister_endpoint_instance
         async with self._one_at_a_time:
+            # Much may have happened while this waited for its turn.
+            if wish is not self._wish or (wish.is_listed and self._is_over()):
+                return False
             if len(self._asking) >= MOST_HANGING:
                 self._on_bound(Bound.DISCOVERY)
                 return False
-            asking = asyncio.create_task(_await(call))
-            # The loop itself holds tasks weakly; one that hangs must not be collected in mid-call.
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            asking = self._call(is_listed=wish.is_listed)
             await asyncio.wait({asking}, timeout=STORE_S)
         error = asking.exception() if asking.done() else TimeoutError()
         if not asking.done():
             self._on_bound(Bound.DISCOVERY)
         if error is None:
-            self.is_listed = is_listed
-            if is_listed:
-                self._on_joined()
             return True
-        what = "join" if is_listed else "leave"
+        what = "join" if wish.is_listed else "leave"
         self._log.warning("discovery.failed", what=what, error=type(error).__name__, once_per=what)
         return False
+
+    def _call(self, *, is_listed: bool) -> asyncio.Task[None]:
+        endpoint = self._endpoint
+        call = endpoint.register_endpoint_instance if is_listed else endpoint.unregister_endpoint_instance
+        asking = asyncio.create_task(_await(call))
+        self._asking[asking] = is_listed
+        asking.add_done_callback(self._on_answer)
+        return asking
+
+    def _on_answer(self, asking: asyncio.Task[None]) -> None:
+        """The store did it or refused, perhaps long after we have stopped waiting for it."""
+        is_listed = self._asking.pop(asking)
+        if asking.cancelled() or asking.exception() is not None:
+            return
+        self.is_listed = is_listed
+        if is_listed and self._is_over():
+            # The framework may have taken the worker out before this came through.
+            self._wish_anew(is_listed=False)
+        elif is_listed:
+            self._on_joined()
 
 
 async def _await(call: Callable[[], Awaitable[None]]) -> None:

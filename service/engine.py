@@ -302,9 +302,12 @@ class ActorEngine(LLMEngine):
         self._tell_loop(self._on_signal, count)
 
     def _on_signal(self, count: int) -> None:
-        if self._graph is None and self._supervisor is not None:
+        """A start is given up; a second signal ends a drain now; one after the end changes nothing."""
+        if self._supervisor is None:
+            return
+        if self._graph is None:
             self._supervisor.interrupt()
-        elif self._graph is not None and count > 1:
+        elif count > 1 and not self.death.is_dead:
             self._graph.drain.begin(self.ladder_from_now())
 
     def _on_reader_closed(self, ticket: Ticket) -> None:

@@ -60,13 +60,14 @@ class RequestLog:
             self._worker.info("drain.waiting", remaining=remaining, left_s=round(left_s, 3))
 
     def drain_ended(self, report: DrainReport) -> None:
-        """Nobody is live any more. A warning where somebody was not served to the end."""
+        """Nobody is live any more. A warning where the shutdown ended somebody."""
         say = self._worker.warning if report.interrupted else self._worker.info
         say(
             "drain.ended",
             about=_interrupted(report.interrupted) if report.interrupted else None,
             live_at_start=report.live_at_start,
-            finished=report.finished,
+            completed=report.completed,
+            ended_otherwise=report.ended_otherwise,
             moved=report.moved,
             interrupted=report.interrupted,
             seconds=round(report.seconds, 3),

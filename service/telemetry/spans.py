@@ -107,7 +107,8 @@ class Spans:
             return
         attributes: Attributes = {
             "actor.drain.live_at_start": report.live_at_start,
-            "actor.drain.finished": report.finished,
+            "actor.drain.completed": report.completed,
+            "actor.drain.ended_otherwise": report.ended_otherwise,
             "actor.drain.moved": report.moved,
             "actor.drain.interrupted": report.interrupted,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from tests.doubles.engines import NeverFirstToken, ScriptedEngine, SteppingEngin
 from tests.doubles.scheduling import run_seeded
 
 if TYPE_CHECKING:
-    from tests.actors.world import World
+    from tests.actors.world import Visit, World
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,12 @@ async def drained(world: World, move_s: float = 7.0, end_s: float = 10.0) -> Dra
     return await world.graph.drain_by(ladder(move_s, end_s))
 
 
+def report_of(**figures: Any) -> DrainReport:
+    """A report with nothing in it but what is named."""
+    counts = dict.fromkeys(("completed", "ended_otherwise", "moved", "interrupted"), 0)
+    return DrainReport(**{**counts, **figures})
+
+
 def seconds(value: float) -> Any:
     """Equal up to what adding floats costs."""
     return pytest.approx(value, abs=1e-6)
@@ -50,7 +57,7 @@ class TestFinishing:
         """Nobody to wait for."""
         async with open_world() as world:
             report = await drained(world)
-            assert report == DrainReport(live_at_start=0, finished=0, moved=0, interrupted=0, seconds=0.0)
+            assert report == report_of(live_at_start=0, seconds=0.0)
             assert world.listener.states[-2:] == [WorkerState.DRAINING, WorkerState.DRAINED]
 
     async def test_work_in_hand_ends_with_all_its_tokens(self, open_world: OpenWorld) -> None:
@@ -63,9 +70,7 @@ class TestFinishing:
                 report = await drained(world, 21, 30)
             assert len(visit.reader.tokens) == 200
             assert visit.reader.finish_reasons == ["length"]
-            assert report == DrainReport(
-                live_at_start=1, finished=1, moved=0, interrupted=0, seconds=seconds(1.795)
-            )
+            assert report == report_of(live_at_start=1, completed=1, seconds=seconds(1.795))
 
     async def test_those_who_wait_for_a_slot_are_work_in_hand(self, open_world: OpenWorld) -> None:
         """Admitted is admitted: a slot that gets free during the drain is given to them."""
@@ -73,7 +78,7 @@ class TestFinishing:
             for _ in range(3):
                 await world.ask_settled(max_tokens=3)
             report = await drained(world)
-            assert report.finished == 3
+            assert report.completed == 3
             assert world.outcomes() == {Outcome.COMPLETED: 3}
 
     async def test_a_request_sent_before_the_signal_is_work_in_hand(self, open_world: OpenWorld) -> None:
@@ -81,7 +86,7 @@ class TestFinishing:
         async with open_world(SteppingEngine()) as world:
             world.ask(max_tokens=3, n=2)
             report = await drained(world)
-            assert (report.live_at_start, report.finished) == (1, 1)
+            assert (report.live_at_start, report.completed) == (1, 1)
             assert world.outcomes() == {Outcome.COMPLETED: 1}
 
     async def test_newcomers_are_refused_at_once_in_the_word_that_moves_them(
@@ -114,8 +119,35 @@ class TestFinishing:
             office.ledger.end(ticket, Outcome.COMPLETED, Terminal(finish_reason=FinishReason.EOS))
             report = await coordinator.wait_over()
             tasks.cancel_scope.cancel()
-        assert (report.live_at_start, report.finished, report.seconds) == (1, 1, 0.0)
+        assert (report.live_at_start, report.completed, report.seconds) == (1, 1, 0.0)
         assert office.ledger.live_count == 1
+
+    async def test_who_ends_in_any_other_way_has_not_completed(self, open_world: OpenWorld) -> None:
+        """A client that left, one whose frontend had enough, a failure, one that is served: told apart."""
+        engine = ScriptedEngine()
+        async with open_world(engine) as world:
+            # Completed before the door closes: not of this drain.
+            early = await world.ask_settled()
+            engine.finish(early.id)
+            await world.settle()
+            leaves, fails, served = [await world.ask_settled() for _ in range(3)]
+            has_enough = await world.ask_settled(stop=["\n"])
+            world.graph.drain.begin(ladder(50, 60))
+            late = await world.ask_settled()
+            await leaves.leave()
+            engine.say(has_enough.id, 1, 2)
+            await has_enough.reader.read()
+            await has_enough.leave()
+            engine.fail(fails.id)
+            engine.finish(served.id)
+            report = await world.graph.drain.wait_over()
+            assert late.ticket.outcome is Outcome.REFUSED
+            completed = [has_enough.ticket.outcome, served.ticket.outcome]
+            assert completed == [Outcome.STOPPED_BY_FRONTEND, Outcome.COMPLETED]
+            assert [leaves.ticket.outcome, fails.ticket.outcome] == [Outcome.CANCELLED, Outcome.FAILED]
+            assert report == report_of(live_at_start=4, completed=2, ended_otherwise=2, seconds=0.0)
+            for visit in (leaves, has_enough):
+                engine.finish(visit.id)
 
     async def test_a_reader_that_stalls_ends_for_its_own_reason(self, open_world: OpenWorld) -> None:
         """It is not interrupted by the drain, and does not use up the budget."""
@@ -123,7 +155,7 @@ class TestFinishing:
             await world.ask_settled(max_tokens=50)
             report = await drained(world)
             assert world.outcomes() == {Outcome.STALLED: 1}
-            assert report.interrupted == 0
+            assert (report.completed, report.ended_otherwise, report.interrupted) == (0, 1, 0)
             assert report.seconds == pytest.approx(3.0, abs=0.2)
 
 
@@ -136,9 +168,7 @@ class TestLadder:
             report = await drained(world, 7.0, 10.0)
             ended = [world.listener.stories[visit.id].ended_s - start_s for visit in (movable, fixed)]
             assert ended == [seconds(7.0), seconds(10.0)]
-            assert report == DrainReport(
-                live_at_start=2, finished=0, moved=1, interrupted=2, seconds=seconds(10.0)
-            )
+            assert report == report_of(live_at_start=2, moved=1, interrupted=2, seconds=seconds(10.0))
             assert [world.listener.stories[visit.id].is_moved for visit in (movable, fixed)] == [True, False]
             assert world.engine.ids_of("abort") == [movable.id, fixed.id]
             for visit in (movable, fixed):
@@ -283,17 +313,21 @@ class TestResume:
             await world.ask_settled()
             await world.ask_settled()
             report = await drained(world, 7, 10)
-            assert report == DrainReport(
-                live_at_start=2, finished=0, moved=2, interrupted=2, seconds=seconds(7)
-            )
+            assert report == report_of(live_at_start=2, moved=2, interrupted=2, seconds=seconds(7))
             assert world.listener.drain_reports[-1] is report
 
-    async def test_a_drained_worker_can_be_drained(self, open_world: OpenWorld) -> None:
-        """cleanup() after a control route: over at once, the door stays shut."""
-        async with open_world() as world:
-            await drained(world)
-            assert (await drained(world)).live_at_start == 0
+    async def test_a_drained_worker_has_nothing_to_drain(self, open_world: OpenWorld) -> None:
+        """cleanup() after a control route, or one more signal: no new drain, the same report, a shut door."""
+        async with open_world(SteppingEngine()) as world:
+            await world.ask_settled(max_tokens=3)
+            report = await drained(world)
+            states = list(world.listener.states)
+            assert await drained(world) is report
+            world.graph.drain.begin(ladder(0, 0))
+            await world.settle()
             assert isinstance((await world.ask().answer()).error, EngineShutdown)
+            assert world.listener.states == states
+            assert world.listener.drain_reports == [report]
 
 
 @dataclass(frozen=True)
@@ -335,21 +369,27 @@ def test_any_drain_ends_on_time_and_its_report_adds_up(
     async def play() -> None:
         async with open_audited(SteppingEngine(max_num_seqs=32, step_s=1.0), stall_timeout_s=1000.0) as world:
             start_s = anyio.current_time()
+
+            def lasted_s(visit: Visit) -> float:
+                return world.listener.stories[visit.id].ended_s - start_s
+
             visits = [await world.ask_settled(n=n, max_tokens=work_s) for n, work_s in requests]
             for signal in sorted(signals, key=lambda each: each.begun_s):
                 # Half a second off, so that no signal falls on a step.
                 await anyio.sleep(max(0.0, start_s + signal.begun_s + 0.5 - anyio.current_time()))
-                if world.graph.drain.state is not WorkerState.DRAINED:
-                    world.graph.drain.begin(ladder(signal.move_s, signal.move_s + signal.more_s))
+                world.graph.drain.begin(ladder(signal.move_s, signal.move_s + signal.more_s))
                 await world.settle()
             report = await world.graph.drain.wait_over()
             for (n, work_s), visit in zip(requests, visits, strict=True):
                 rung_s = (moves_at_s if n == 1 else ends_at_s) + 0.5
                 outcome = Outcome.COMPLETED if work_s < rung_s else Outcome.INTERRUPTED
                 assert visit.ticket.outcome is outcome
-                assert world.listener.stories[visit.id].ended_s - start_s == seconds(min(work_s, rung_s))
-            interrupted = world.outcomes().get(Outcome.INTERRUPTED, 0)
-            assert (report.interrupted, report.finished) == (interrupted, report.live_at_start - interrupted)
+                assert lasted_s(visit) == seconds(min(work_s, rung_s))
+            began_s = min(signal.begun_s for signal in signals) + 0.5
+            drained = Counter(visit.ticket.outcome for visit in visits if lasted_s(visit) >= began_s)
+            assert report.live_at_start == drained.total()
+            assert (report.completed, report.ended_otherwise) == (drained[Outcome.COMPLETED], 0)
+            assert report.interrupted == drained[Outcome.INTERRUPTED]
         world.check_closed()
 
     run_seeded(play, seed=seed)

@@ -58,6 +58,22 @@ class HangingEndpoint(EndpointDouble):
             self.is_listed = False
 
 
+class SlowEndpoint(EndpointDouble):
+    """A store that takes its time over everything: what a call was for is so when it comes back."""
+
+    def __init__(self, events: list[str], seconds: float) -> None:
+        super().__init__(events)
+        self._seconds = seconds
+
+    async def unregister_endpoint_instance(self) -> None:
+        await asyncio.sleep(self._seconds)
+        await super().unregister_endpoint_instance()
+
+    async def register_endpoint_instance(self) -> None:
+        await asyncio.sleep(self._seconds)
+        await super().register_endpoint_instance()
+
+
 class RefusingEndpoint(EndpointDouble):
     """A store that answers with an error, in the given way."""
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
 
+from protocols.telemetry import WorkerState
 from service.control_command import control_command
 from tests.doubles.callers import wire_request
+from tests.doubles.endpoints import MoodyEndpoint
 from tests.doubles.engines import ScriptedEngine
 from tests.service.worker import synthetic
 
@@ -64,7 +66,7 @@ def test_a_drain_that_lost_nobody_says_so(
             assert control_command("drain", ["--url", url, "--timeout", "5"]) == 0
             lines = capsys.readouterr().out.splitlines()
             assert lines[0] == "drained: 0 live, 0 in the engine; safe to delete"
-            assert re.fullmatch(r"drained in \d+\.\d s: 0 of 0 finished", lines[1])
+            assert re.fullmatch(r"drained in \d+\.\d s: 0 of 0 completed", lines[1])
             assert control_command("resume", ["--url", url]) == 0
             assert capsys.readouterr().out == "serving: 0 live, 0 in the engine; NOT safe to delete\n"
 
@@ -86,7 +88,7 @@ def test_a_drain_that_cut_somebody_short_says_how_many_and_what_becomes_of_them(
             reader.join()
         assert all(isinstance(call.error, EngineShutdown) for call in calls)
     assert re.search(
-        r"^drained in \d+\.\d s: 0 of 3 finished, 3 interrupted by shutdown, "
+        r"^drained in \d+\.\d s: 0 of 3 completed, 3 interrupted by shutdown, "
         r"2 of them to be continued on another worker$",
         capsys.readouterr().out,
         re.MULTILINE,
@@ -109,3 +111,55 @@ def test_a_worker_that_may_not_be_deleted_ends_the_drain_with_1(
         reader.join()
         assert "drained: 0 live, 1 in the engine; NOT safe to delete" in capsys.readouterr().out
         worker.finish(1)
+
+
+def test_those_who_left_during_a_drain_are_not_called_completed(
+    open_worker: OpenWorker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One is served to its end and one is failed by the engine: the shell tells them apart."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        calls = [worker.ask(wire_request()) for _ in range(2)]
+        worker.until(lambda: len(engine.live) == 2)
+        with system_server(worker) as url:
+            draining = threading.Thread(target=control_command, args=("drain", ["--url", url]))
+            draining.start()
+            worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+            worker.finish(1)
+            worker.fail(2, "it broke")
+            for call in calls:
+                call.read_to_end()
+            draining.join()
+    assert re.search(
+        r"^drained in \d+\.\d s: 1 of 2 completed, 1 ended otherwise$", capsys.readouterr().out, re.MULTILINE
+    )
+
+
+def test_a_drained_worker_that_is_still_listed_says_why_it_is_not_safe(
+    open_worker: OpenWorker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Frontends would go on asking it, and it would send everybody away."""
+    with open_worker() as worker:
+        worker.start()
+        store = MoodyEndpoint(worker.events)
+        store.is_down = True
+        worker.loop.run(worker.facade.on_endpoint_ready(store))
+        with system_server(worker) as url:
+            assert control_command("drain", ["--url", url]) == 1
+            line = "drained: 0 live, 0 in the engine; NOT safe to delete: frontends still find it"
+            assert capsys.readouterr().out.splitlines()[0] == line
+            store.is_down = False
+            worker.until(lambda: not worker.facade.discovery.is_listed)
+            assert control_command("status", ["--url", url]) == 0
+            assert capsys.readouterr().out == "drained: 0 live, 0 in the engine; safe to delete\n"
+
+
+@pytest.mark.parametrize("given", ["-20", "nan", "inf", "1e400", "86400.1", "soon", ""])
+def test_a_time_that_is_none_is_refused_by_name(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anybody is called: exit code 2 with the option, the value and what is allowed."""
+    with pytest.raises(SystemExit) as ended:
+        control_command("drain", ["--url", "http://127.0.0.1:9", "--timeout", given])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"--timeout: {given!r} is not allowed: seconds from 0 to 86400" in said

@@ -14,8 +14,9 @@ from protocols.bounds import Bound
 from protocols.telemetry import Outcome, WorkerState
 from service.controls import Controls
 from service.telemetry.recorder import RecorderSettings, build_recorder
+from tests.doubles.bridge import PATIENCE_S
 from tests.doubles.callers import wire_request
-from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint
+from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint, SlowEndpoint
 from tests.doubles.engines import ScriptedEngine, SlowStart
 from tests.service.worker import synthetic
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tests.service.conftest import OpenWorker
 
 ROUTES = {"drain", "resume", "status", "trace"}
+FIGURES = ("live_at_start", "completed", "ended_otherwise", "moved", "interrupted")
 FOREVER = 1900
 TOKEN = "a long secret"
 
@@ -78,39 +80,44 @@ def test_every_answer_is_json(open_worker: OpenWorker) -> None:
 class FakeWorker:
     """As much of a worker as the verdict looks at."""
 
-    def __init__(self, state: WorkerState, readers: int, *, is_idle: bool, is_dead: bool) -> None:
+    def __init__(
+        self, state: WorkerState, readers: int, *, is_idle: bool, is_dead: bool, is_listed: bool
+    ) -> None:
         self.open_readers = readers
         self.graph = self.drain = self.executor = self.ledger = self.death = self.discovery = self
         self.state = state
         self.is_idle = is_idle
         self.is_dead = is_dead
-        self.is_listed = self.is_stopping = False
+        self.is_listed = is_listed
+        self.is_stopping = False
         self.live_count = self.waiting_requests = self.running_sequences = self.started = 0
         self.outcomes: dict[Outcome, int] = {}
 
 
 @pytest.mark.parametrize(
-    ("state", "readers", "is_idle", "is_dead"),
+    ("state", "readers", "is_idle", "is_dead", "is_listed"),
     list(
         product(
             [WorkerState.SERVING, WorkerState.DRAINING, WorkerState.DRAINED],
             [0, 1],
             [True, False],
             [True, False],
+            [True, False],
         )
     ),
 )
-def test_safe_to_delete_is_drained_and_read_and_idle_and_alive(
-    state: WorkerState, readers: int, is_idle: bool, is_dead: bool
+def test_safe_to_delete_is_drained_and_read_and_idle_and_alive_and_unlisted(
+    state: WorkerState, readers: int, is_idle: bool, is_dead: bool, is_listed: bool
 ) -> None:
-    """All four or not at all."""
-    worker: Any = FakeWorker(state, readers, is_idle=is_idle, is_dead=is_dead)
+    """All five or not at all."""
+    worker: Any = FakeWorker(state, readers, is_idle=is_idle, is_dead=is_dead, is_listed=is_listed)
 
     async def ask() -> dict[str, Any]:
         return Controls(worker, worker).status()
 
     verdict = asyncio.run(ask())["safe_to_delete"]
-    assert verdict is (state is WorkerState.DRAINED and readers == 0 and is_idle and not is_dead)
+    is_rid = state is WorkerState.DRAINED and readers == 0 and is_idle
+    assert verdict is (is_rid and not is_dead and not is_listed)
 
 
 def test_an_answer_that_is_not_read_yet_is_not_safe(
@@ -194,14 +201,14 @@ def test_so_many_may_wait_for_a_drain_and_no_more(
 
 
 def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
-    """Out of discovery first, then the door; the answer comes when all is read, and says so."""
+    """The door is shut and discovery left; the answer comes when all is read, and says so."""
     with open_worker(synthetic(1.0)) as worker:
         worker.open()
         calls = [worker.ask(wire_request(max_tokens=50)) for _ in range(4)]
         worker.until(lambda: worker.graph.ledger.admitted == 4)
         draining = worker.loop.begin(worker.facade.engine_control("drain", {}))
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
-        assert worker.events == ["unregister"]
+        worker.until(lambda: worker.events == ["unregister"])
         assert worker.control("status")["safe_to_delete"] is False
         for call in calls:
             assert call.read_to_end().finish_reasons == ["length"]
@@ -210,8 +217,7 @@ def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
         assert answer["safe_to_delete"] is True
         assert answer["in_discovery"] is False
         assert answer["seconds"] >= 0
-        figures = ("live_at_start", "finished", "moved", "interrupted")
-        assert [answer[name] for name in figures] == [4, 4, 0, 0]
+        assert [answer[name] for name in FIGURES] == [4, 4, 0, 0, 0]
 
 
 def test_a_drained_worker_sends_requests_elsewhere_until_it_is_resumed(open_worker: OpenWorker) -> None:
@@ -244,8 +250,7 @@ def test_a_drain_with_a_budget_of_its_own_ends_by_it(open_worker: OpenWorker) ->
         for call in calls:
             assert isinstance(call.read_to_end().error, EngineShutdown)
         answer = draining.result(10)
-        figures = ("live_at_start", "finished", "moved", "interrupted")
-        assert [answer[name] for name in figures] == [2, 0, 1, 2]
+        assert [answer[name] for name in FIGURES] == [2, 0, 0, 1, 2]
         assert answer["outcomes"]["interrupted"] == 2
         assert answer["safe_to_delete"] is True
 
@@ -290,6 +295,77 @@ def test_resume_while_draining_is_refused(open_worker: OpenWorker) -> None:
         worker.finish(1)
         call.read_to_end()
         draining.result(10)
+
+
+def test_a_resume_while_a_drain_leaves_discovery_is_refused(open_worker: OpenWorker) -> None:
+    """Nobody is live and the store takes its time: in the end the worker is drained, unlisted and safe."""
+    with open_worker() as worker:
+        worker.start()
+        store = SlowEndpoint(worker.events, 0.05)
+        worker.loop.run(worker.facade.on_endpoint_ready(store))
+
+        async def both() -> list[Any]:
+            calls = [asyncio.ensure_future(worker.facade.engine_control("drain", {}))]
+            await asyncio.sleep(0.01)
+            calls.append(asyncio.ensure_future(worker.facade.engine_control("resume", {})))
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+        drained, refusal = worker.loop.run(both())
+        assert isinstance(refusal, InvalidArgument)
+        assert (drained["state"], drained["in_discovery"], drained["safe_to_delete"]) == (
+            "drained",
+            False,
+            True,
+        )
+        assert not store.is_listed
+        assert worker.control("resume")["in_discovery"] is True
+        assert store.is_listed
+
+
+def test_a_drain_while_a_resume_joins_discovery_wins(open_worker: OpenWorker) -> None:
+    """The later wish holds, and the resume does not say that it had its way."""
+    with open_worker() as worker:
+        worker.start()
+        store = SlowEndpoint(worker.events, 0.05)
+        worker.loop.run(worker.facade.on_endpoint_ready(store))
+        worker.control("drain")
+
+        async def both() -> list[Any]:
+            calls = [asyncio.ensure_future(worker.facade.engine_control("resume", {}))]
+            await asyncio.sleep(0.01)
+            calls.append(asyncio.ensure_future(worker.facade.engine_control("drain", {})))
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+        refusal, drained = worker.loop.run(both())
+        assert isinstance(refusal, InvalidArgument)
+        assert (drained["state"], drained["safe_to_delete"]) == ("drained", True)
+        assert not store.is_listed
+
+
+def test_a_store_that_hangs_uses_up_nobodys_time(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The door shuts and the drain ends while the store is still asked; only the answer waits for it."""
+    monkeypatch.setattr("service.discovery.STORE_S", PATIENCE_S)
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.start()
+        store = HangingEndpoint(worker.events)
+        worker.loop.run(worker.facade.on_endpoint_ready(store))
+        call = worker.ask(wire_request())
+        worker.until(lambda: engine.live)
+        draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 60}))
+        worker.until(lambda: worker.events == ["unregister"])
+        assert worker.graph.drain.state is WorkerState.DRAINING
+        worker.finish(1)
+        assert call.read_to_end().finish_reasons == ["stop"]
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINED)
+        assert not draining.done()
+        assert worker.control("status")["safe_to_delete"] is False
+        worker.loop.call(store.let_return)
+        answer = draining.result(PATIENCE_S)
+        assert [answer[name] for name in FIGURES] == [1, 1, 0, 0, 0]
+        assert answer["safe_to_delete"] is True
 
 
 @pytest.mark.parametrize("is_drained", [True, False])
@@ -345,7 +421,7 @@ def test_a_drain_goes_on_without_a_store(open_worker: OpenWorker, monkeypatch: p
         hanging = HangingEndpoint(worker.events)
         worker.loop.run(worker.facade.on_endpoint_ready(hanging))
         hung = worker.control("drain")
-        assert (hung["state"], hung["in_discovery"]) == ("drained", True)
+        assert (hung["state"], hung["in_discovery"], hung["safe_to_delete"]) == ("drained", True, False)
         worker.loop.call(hanging.let_return)
 
 

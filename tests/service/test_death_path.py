@@ -16,6 +16,7 @@ from service.discovery import Discovery
 from service.exit_codes import ExitCode
 from service.serving import exit_code
 from service.stopping import StopSignals
+from tests.doubles.bridge import PATIENCE_S
 from tests.doubles.callers import wire_request
 from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint
 from tests.doubles.engines import ScriptedEngine
@@ -152,6 +153,45 @@ def test_a_store_that_hangs_does_not_keep_the_worker_alive(
         worker.loop.call(engine.die)
         worker.until(lambda: worker.events == ["unregister", "signal SIGTERM"])
         worker.loop.call(endpoint.let_return)
+
+
+def test_drains_before_a_store_that_hangs_do_not_hold_the_death_up(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight wait for it, and it never answers: the signal comes after one answer's time."""
+    monkeypatch.setattr("service.death.STORE_S", 0.05)
+    monkeypatch.setattr("service.discovery.STORE_S", PATIENCE_S)
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.start()
+        endpoint = HangingEndpoint(worker.events)
+        worker.loop.run(worker.facade.on_endpoint_ready(endpoint))
+        drains = [worker.loop.begin(worker.facade.engine_control("drain", {})) for _ in range(8)]
+        worker.until(lambda: worker.events == ["unregister"])
+        worker.loop.call(engine.die)
+        worker.until(lambda: "signal SIGTERM" in worker.events)
+        assert worker.events == ["unregister", "signal SIGTERM"]
+        worker.loop.call(endpoint.let_return)
+        assert [drain.result(PATIENCE_S)["safe_to_delete"] for drain in drains] == [False] * 8
+
+
+@pytest.mark.parametrize("moment", ["dead", "after the end"])
+def test_a_signal_too_many_changes_no_state(open_worker: OpenWorker, moment: str) -> None:
+    """A dead worker has failed and an ended one is stopping: nobody drains any more."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        if moment == "dead":
+            worker.loop.call(engine.die)
+            worker.until(lambda: "signal SIGTERM" in worker.events)
+        else:
+            worker.send_signal()
+            worker.cleanup()
+        states, drains = list(worker.recorder.states), list(worker.recorder.drain_reports)
+        worker.send_signal()
+        worker.loop.call(lambda: None)
+        assert worker.recorder.states == states
+        assert worker.recorder.drain_reports == drains
 
 
 def test_a_death_before_the_endpoint_is_known_ends_the_worker_too(open_worker: OpenWorker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from protocols.bounds import Bound
 from service import discovery
 from service.discovery import MOST_HANGING, Discovery
 from tests.doubles.bridge import LOOK_S, PATIENCE_S
-from tests.doubles.endpoints import HangingEndpoint, MoodyEndpoint
+from tests.doubles.endpoints import EndpointDouble, HangingEndpoint, MoodyEndpoint, SlowEndpoint
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Office:
     """One discovery before a store, and a clock that runs fast."""
 
-    def __init__(self, loop: LoopThread, endpoint: MoodyEndpoint | HangingEndpoint) -> None:
+    def __init__(self, loop: LoopThread, endpoint: EndpointDouble) -> None:
         self.loop = loop
         self.is_over = False
         self.joined = 0
@@ -51,8 +52,8 @@ class Office:
 
     def settled(self) -> bool:
         """Whether nobody asks any more."""
-        retrying = self.discovery._retrying
-        return retrying is None or retrying.done()
+        following = self.discovery._following
+        return following is None or following.done()
 
 
 @pytest.fixture(autouse=True)
@@ -138,9 +139,96 @@ def test_a_store_that_never_answers_is_asked_so_often_and_no_more(loop_thread: L
     for _ in range(MOST_HANGING + 2):
         assert not office.leave()
     assert store.events == ["unregister"] * MOST_HANGING
-    assert office.told.bounds == {Bound.DISCOVERY: MOST_HANGING + 2}
+    counted = office.told.bounds[Bound.DISCOVERY]
+    assert counted > MOST_HANGING
     loop_thread.call(store.let_return)
-    office.until(office.settled)
-    assert not office.discovery.is_listed
+    office.until(lambda: not office.discovery.is_listed and office.settled())
     assert office.leave()
-    assert office.told.bounds == {Bound.DISCOVERY: MOST_HANGING + 2}
+    assert office.told.bounds == {Bound.DISCOVERY: counted}
+
+
+class ForgetfulEndpoint(EndpointDouble):
+    """A store that never answers the first call, and all the others."""
+
+    async def unregister_endpoint_instance(self) -> None:
+        if "unregister" not in self.events:
+            self.events.append("unregister")
+            await asyncio.Event().wait()
+        await super().unregister_endpoint_instance()
+
+
+def test_a_call_that_never_returns_does_not_end_the_asking(loop_thread: LoopThread) -> None:
+    """The drained worker leaves with the next call, and nobody asks for more."""
+    store = ForgetfulEndpoint([])
+    office = Office(loop_thread, store)
+    assert not office.leave()
+    office.until(lambda: not office.discovery.is_listed and office.settled())
+    assert not store.is_listed
+    assert store.events == ["unregister"] * 2
+
+
+def test_all_who_leave_at_once_share_one_call(
+    loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many drain by hand, whoever comes last waits for one answer's time and not for theirs."""
+    monkeypatch.setattr(discovery, "RETRY_S", PATIENCE_S)
+    store = HangingEndpoint([])
+    office = Office(loop_thread, store)
+
+    async def leave_together() -> list[bool]:
+        return await asyncio.gather(*(office.discovery.leave() for _ in range(MOST_HANGING + 1)))
+
+    assert not any(loop_thread.run(leave_together()))
+    assert store.events == ["unregister"]
+    assert office.told.bounds == {Bound.DISCOVERY: 1}
+    loop_thread.call(store.let_return)
+
+
+@pytest.mark.parametrize("turn_s", [0.002, 0.022], ids=["waits its turn", "on its way"])
+def test_a_join_that_is_late_does_not_outlive_the_signal(
+    loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch, turn_s: float
+) -> None:
+    """Drained, resumed, and then the framework takes the worker out: it stays out, whatever was under way."""
+    monkeypatch.setattr(discovery, "STORE_S", PATIENCE_S)
+    store = SlowEndpoint([], 0.015)
+    office = Office(loop_thread, store)
+
+    async def play() -> None:
+        leaving = asyncio.create_task(office.discovery.leave())
+        await asyncio.sleep(0)
+        joining = asyncio.create_task(office.discovery.join())
+        await asyncio.sleep(turn_s)
+        office.is_over = True
+        await EndpointDouble.unregister_endpoint_instance(store)
+        await asyncio.gather(leaving, joining)
+
+    loop_thread.run(play())
+    office.until(lambda: office.settled() and not office.discovery.is_listed)
+    assert not store.is_listed
+    assert office.joined == 0
+
+
+class HangingJoin(EndpointDouble):
+    """A store that lists the worker when the test lets it."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__(events)
+        self.may_return = asyncio.Event()
+
+    async def register_endpoint_instance(self) -> None:
+        await self.may_return.wait()
+        await super().register_endpoint_instance()
+
+
+def test_a_join_that_hung_until_the_end_is_undone(loop_thread: LoopThread) -> None:
+    """It came through when nobody waited for it any more, and after the framework had left."""
+    store = HangingJoin([])
+    office = Office(loop_thread, store)
+    assert office.leave()
+    assert not office.join()
+    office.is_over = True
+    office.until(office.settled)
+    loop_thread.call(store.may_return.set)
+    office.until(lambda: store.events[-1] == "unregister" and office.settled())
+    assert not store.is_listed
+    assert not office.discovery.is_listed

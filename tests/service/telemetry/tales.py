@@ -54,10 +54,11 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
 
 
 def report_of_drain(**changes: Any) -> DrainReport:
-    """Five were live: three finished, one goes on elsewhere, one was lost."""
+    """Six were live: three completed, one client left, one goes on elsewhere, one was lost."""
     fields: dict[str, Any] = {
-        "live_at_start": 5,
-        "finished": 3,
+        "live_at_start": 6,
+        "completed": 3,
+        "ended_otherwise": 1,
         "moved": 1,
         "interrupted": 2,
         "seconds": 1.25,

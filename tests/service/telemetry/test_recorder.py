@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from msgspec.structs import asdict
 from prometheus_client import generate_latest
 
 from protocols.bounds import Bound
@@ -188,7 +189,8 @@ def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
     recorder.state_changed(WorkerState.DRAINING)
     recorder.drain_progress(3, 12.5)
     recorder.drain_progress(0, 12.0)
-    recorder.drain_ended(report_of_drain(finished=5, moved=0, interrupted=0))
+    report = report_of_drain(completed=5, moved=0, interrupted=0)
+    recorder.drain_ended(report)
     recorder.state_changed(WorkerState.FAILED)
     assert lines.named("worker.state") == [
         {"level": "INFO", "state": "serving"},
@@ -196,7 +198,7 @@ def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
         {"level": "ERROR", "state": "failed", "before": "draining"},
     ]
     assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 3, "left_s": 12.5}]
-    ended = {"live_at_start": 5, "finished": 5, "moved": 0, "interrupted": 0, "seconds": 1.25}
+    ended = asdict(report)
     assert lines.named("drain.ended") == [{"level": "INFO", **ended}]
 
 
@@ -208,8 +210,9 @@ def test_a_drain_that_cut_somebody_short_says_so_as_a_warning(
     new_recorder: NewRecorder, lines: Lines, interrupted: int, words: str
 ):
     """In words that can be looked for, with all figures (S04)."""
-    new_recorder().drain_ended(report_of_drain(interrupted=interrupted))
-    ended = {"live_at_start": 5, "finished": 3, "moved": 1, "interrupted": interrupted, "seconds": 1.25}
+    report = report_of_drain(interrupted=interrupted)
+    new_recorder().drain_ended(report)
+    ended = asdict(report)
     assert lines.named("drain.ended") == [{"level": "WARNING", "about": words, **ended}]
 
 

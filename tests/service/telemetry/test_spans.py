@@ -194,8 +194,9 @@ def test_a_drain_is_a_trace_of_its_own(open_collector: OpenCollector, new_record
     assert (span.name, span.parent_span_id) == ("actor.drain", b"")
     assert span.end_time_unix_nano >= span.start_time_unix_nano
     assert attributes_of(span.attributes) == {
-        "actor.drain.live_at_start": 5,
-        "actor.drain.finished": 3,
+        "actor.drain.live_at_start": 6,
+        "actor.drain.completed": 3,
+        "actor.drain.ended_otherwise": 1,
         "actor.drain.moved": 1,
         "actor.drain.interrupted": 2,
     }
