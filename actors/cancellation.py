@@ -21,12 +21,13 @@ from actors.mailbox import receive_all
 from actors.outbox import Terminal
 from actors.settings import GraphSettings
 from actors.ticket import Ticket
+from protocols.bounds import Bound
 from protocols.errors import DeadlineExceeded, EngineShutdown, InternalError, ReaderStalled
 from protocols.messages import Cancel, CancelContext, EndLive, ExecutorControl, MonitorControl, ReaderGone
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase, Telemetry
 
-# One sweep looks at every live request: how late a deadline or a stall may be noticed.
+# One sweep looks at every request that lives or is still read: how late a deadline or a stall may be noticed.
 SWEEP_S = 0.1
 _AT_EXECUTOR = frozenset({Phase.WAITING, Phase.PREFILL, Phase.DECODE})
 
@@ -49,7 +50,7 @@ class CancellationMonitor:
         self._settings = settings
         self._clock = clock
         self._telemetry = telemetry
-        self._anyone_live = anyio.Event()
+        self._anyone_there = anyio.Event()
         ledger.watch(self._on_ledger_change)
 
     async def run(self) -> None:
@@ -79,13 +80,15 @@ class CancellationMonitor:
                 assert_never(message)
 
     def on_sweep(self) -> None:
-        """End what is past its deadline, and what nobody reads."""
+        """End what is past its deadline, and what nobody reads; give up those who do not read their end."""
         now_s = self._clock()
+        for ticket in self._ledger.unread():
+            if self._is_stalled(ticket, now_s):
+                self._abandon(ticket)
         for ticket in self._ledger.live():
-            since_s = ticket.outbox.waiting_since_s
             if ticket.deadline_s is not None and now_s >= ticket.deadline_s:
                 self.end_early(ticket, CancelReason.DEADLINE)
-            elif since_s is not None and now_s - since_s >= self._settings.stall_timeout_s:
+            elif self._is_stalled(ticket, now_s):
                 self.end_early(ticket, CancelReason.STALL)
 
     def end_early(self, ticket: Ticket, reason: CancelReason) -> None:
@@ -93,10 +96,13 @@ class CancellationMonitor:
         if ticket.is_ended:
             return
         phase = ticket.phase
-        ticket.cancel_reason = reason
-        self._telemetry.request_cancelled(reason, phase)
+        self._ledger.note_cancel(ticket, reason)
         outcome, terminal = self._verdict(ticket, reason)
-        self._ledger.end(ticket, outcome, terminal, drop_waiting=reason is CancelReason.CLIENT)
+        has_no_reader = reason in (CancelReason.CLIENT, CancelReason.STALL)
+        self._ledger.end(ticket, outcome, terminal, drop_waiting=has_no_reader)
+        if reason is CancelReason.STALL:
+            # It has had its time.
+            self._ledger.abandon(ticket, self._stalled())
         if phase in _AT_EXECUTOR:
             self._tell_executor(Cancel(ticket.engine_id, reason))
 
@@ -111,13 +117,26 @@ class CancellationMonitor:
             case CancelReason.DEADLINE:
                 return Outcome.DEADLINE, Terminal(error=DeadlineExceeded(ticket.budget_s or 0.0))
             case CancelReason.STALL:
-                return Outcome.STALLED, Terminal(error=ReaderStalled(self._settings.stall_timeout_s))
+                return Outcome.STALLED, Terminal(error=self._stalled())
             case CancelReason.DRAIN:
                 return Outcome.INTERRUPTED, Terminal(error=EngineShutdown("this worker is shutting down"))
             case CancelReason.ENGINE_DEAD:
                 return Outcome.FAILED, Terminal(error=EngineShutdown("the engine of this worker is dead"))
             case _:
                 assert_never(reason)
+
+    def _is_stalled(self, ticket: Ticket, now_s: float) -> bool:
+        since_s = ticket.outbox.waiting_since_s
+        return since_s is not None and now_s - since_s >= self._settings.stall_timeout_s
+
+    def _stalled(self) -> ReaderStalled:
+        return ReaderStalled(self._settings.stall_timeout_s)
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """Its request has ended; what it leaves lying is dropped. One that has gone is nobody's bound."""
+        if not (ticket.outbox.is_drained or ticket.caller.is_stopped()):
+            self._telemetry.bound_reached(Bound.UNREAD_ANSWERS)
+        self._ledger.abandon(ticket, self._stalled())
 
     def _tell_executor(self, cancel: Cancel) -> None:
         try:
@@ -131,17 +150,17 @@ class CancellationMonitor:
             return
 
     async def _sweep(self) -> None:
-        """Every 0.1 s while anybody lives; asleep otherwise."""
+        """Every 0.1 s while anybody lives or is read; asleep otherwise."""
         while True:
-            await self._anyone_live.wait()
+            await self._anyone_there.wait()
             await anyio.sleep(SWEEP_S)
             self.on_sweep()
-            if self._ledger.is_empty:
-                self._anyone_live = anyio.Event()
+            if self._ledger.is_empty and self._ledger.is_read:
+                self._anyone_there = anyio.Event()
 
     def _on_ledger_change(self) -> None:
-        if not self._ledger.is_empty:
-            self._anyone_live.set()
+        if not (self._ledger.is_empty and self._ledger.is_read):
+            self._anyone_there.set()
 
 
 def _client_outcome(ticket: Ticket) -> Outcome:

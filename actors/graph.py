@@ -120,8 +120,7 @@ class Graph:
     def reader_gone(self, ticket: Ticket) -> None:
         """Facade: the generator of this request is closed. A request that has ended does not mind."""
         if ticket.is_ended:
-            ticket.outbox.drop()
-            self.ledger.release(ticket)
+            self.ledger.reader_closed(ticket)
             return
         if ticket.is_reader_gone:
             return

@@ -14,8 +14,8 @@ from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
 from protocols.caller import Caller
 from protocols.errors import EngineError, ServiceError
-from protocols.steps import EngineId
-from protocols.telemetry import Outcome, Phase, RequestStory, Telemetry
+from protocols.steps import EngineId, FinishReason
+from protocols.telemetry import CancelReason, Outcome, Phase, RequestStory, Telemetry
 
 
 class Ledger:
@@ -27,6 +27,8 @@ class Ledger:
         self._live: dict[EngineId, Ticket] = {}
         # The live request of an id; None when it has ended. Asked for every token, hence no method.
         self.find: Callable[[EngineId], Ticket | None] = self._live.get
+        # Of those that ended, the ones whose reader is still there.
+        self._unread: dict[EngineId, Ticket] = {}
         self._by_context: dict[str, list[Ticket]] = {}
         # Of the request that was begun last; ids rise.
         self.last_id = EngineId(0)
@@ -80,6 +82,8 @@ class Ledger:
             self.outcomes[outcome] += 1
             self.moved += _is_moved(ticket, outcome)
         ticket.outbox.finish(terminal, drop_waiting=drop_waiting or ticket.is_reader_gone)
+        if not ticket.is_reader_gone:
+            self._unread[ticket.engine_id] = ticket
         if ticket.outbox.waiting_tokens == 0:
             self.release(ticket)
         else:
@@ -96,6 +100,28 @@ class Ledger:
         self.reserved_tokens -= ticket.reserved_tokens
         ticket.reserved_tokens = 0
 
+    def reader_closed(self, ticket: Ticket) -> None:
+        """Nobody will read any more what this request, which has ended, is still owed."""
+        ticket.outbox.drop()
+        self.release(ticket)
+        self._unread.pop(ticket.engine_id, None)
+
+    def abandon(self, ticket: Ticket, error: ServiceError) -> None:
+        """The same for one that is there and takes nothing: this is what it finds, should it come back."""
+        ticket.outbox.abandon(Terminal(error=error))
+        self.reader_closed(ticket)
+
+    def note_cancel(self, ticket: Ticket, reason: CancelReason) -> None:
+        """Write why a request is about to end early; the first reason holds. Probes are in no count."""
+        ticket.cancel_reason = ticket.cancel_reason or reason
+        if not ticket.is_probe:
+            self._telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)
+
+    def answer_probe(self, ticket: Ticket) -> None:
+        """End a health probe well, without work of its own: users keep the engine busy, and it moves."""
+        terminal = Terminal(finish_reason=FinishReason.LENGTH, prompt_tokens=ticket.prompt_tokens)
+        self.end(ticket, Outcome.COMPLETED, terminal)
+
     def refuse(self, ticket: Ticket, error: ServiceError) -> None:
         """End a request before the engine heard of it, with the reason for its caller."""
         self.end(ticket, Outcome.REFUSED, Terminal(error=error))
@@ -107,6 +133,10 @@ class Ledger:
     def live(self) -> Iterator[Ticket]:
         """A snapshot of all live requests, oldest first."""
         return iter(tuple(self._live.values()))
+
+    def unread(self) -> Iterator[Ticket]:
+        """A snapshot of those that ended and are still being read, in the order of their ends."""
+        return iter(tuple(self._unread.values()))
 
     @property
     def live_count(self) -> int:
@@ -122,6 +152,11 @@ class Ledger:
     def is_empty(self) -> bool:
         """Whether nobody is owed anything but what already lies in an outbox."""
         return not self._live
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the reader of every ended request is gone."""
+        return not self._unread
 
     def watch(self, on_change: Callable[[], None]) -> None:
         """Call this after every opening and ending (drain and sweeper wake up by it)."""

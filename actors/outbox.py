@@ -48,10 +48,13 @@ class Outbox:
         self.bound_tokens = 0
         self.waiting_tokens = 0
         self.taken_tokens = 0
+        # The reader's clock: since when it owes us a step. It runs while tokens wait, and from the end on.
         self.waiting_since_s: float | None = None
         self.is_held = False
         self.terminal: Terminal | None = None
         self.is_drained = False
+        # Nobody waits for this reader any more, be it there or not.
+        self.is_abandoned = False
         # Set with the terminal when tokens still wait: called when the last of them was taken.
         self.on_empty: Callable[[], None] | None = None
         # Set by the resolver for requests that asked for logprobs.
@@ -80,7 +83,19 @@ class Outbox:
         self.terminal = terminal
         if drop_waiting:
             self.drop()
+        if self.waiting_since_s is None:
+            self.waiting_since_s = self._clock()
         self._wakeup.set()
+
+    def abandon(self, terminal: Terminal) -> None:
+        """Sweeper: the request has ended and its reader takes nothing. Should it come back, it gets this.
+
+        Never the old last word: an answer without its last tokens must not look complete.
+        """
+        self.drop()
+        self.is_abandoned = True
+        if not self.is_drained:
+            self.terminal = terminal
 
     def drop(self) -> None:
         """The reader is gone: nobody will take what waits."""
@@ -112,7 +127,7 @@ class Outbox:
         token_ids, positions = self._merged(first) if self._waiting else (first.token_ids, first.positions)
         self.taken_tokens += len(token_ids)
         self.waiting_tokens -= len(token_ids)
-        self.waiting_since_s = self._clock() if self._waiting else None
+        self.waiting_since_s = self._clock() if self._waiting or self.terminal is not None else None
         if self.on_empty is not None and not self._waiting:
             self.on_empty()
         if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
@@ -147,6 +162,7 @@ class Outbox:
         if self.terminal is None or self.is_drained:
             raise InternalError("an outbox was read past its end")
         self.is_drained = True
+        self.waiting_since_s = self._clock()
         return self.terminal
 
     def _closed(self, chunk: GenerateChunk, terminal: Terminal) -> GenerateChunk:

@@ -14,6 +14,7 @@ class Bound(StrEnum):
 
     # The graph's.
     OUTBOX = "outbox"
+    UNREAD_ANSWERS = "unread_answers"
     OVERTAKING = "overtaking"
     HEALTH_PROBES = "health_probes"
     UNKNOWN_KEYS = "unknown_keys"

@@ -40,6 +40,7 @@ from service.discovery import Discovery
 from service.framework import installed_fields
 from service.kv_publishing import KvPublishing
 from service.loop_guard import LATEST, LoopGuard
+from service.options.budgets import READ_S
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
@@ -120,7 +121,7 @@ class ActorEngine(LLMEngine):
         del worker_id
         self._signals.leave_it_to_the_framework()
         self._loop = asyncio.get_running_loop()
-        self._readers = Readers()
+        self._readers = Readers(self._recorder.readers_awaited)
         self._supervisor = Supervisor(lambda: open_graph(self._plan.graph, self._surroundings()))
         self._signals.listen(self._on_signal_anywhere)
         # Never later than the exit guard: a signal that no handler gets to see is answered in time too.
@@ -218,6 +219,9 @@ class ActorEngine(LLMEngine):
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
         await self.drain()
+        if self.death.is_dead:
+            # Everybody's last word is an error, and whoever asked can ask another worker.
+            read_by_s = min(read_by_s, time.monotonic() + READ_S)
         await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()

@@ -157,6 +157,10 @@ class Recorder:
         self._metrics.drain_progress(remaining)
         self._guard("log", partial(self._log.drain_progress, remaining, left_s))
 
+    def readers_awaited(self, readers: int, left_s: float) -> None:
+        """After a drain: so many have not read their last tokens, and for how long they may."""
+        self._guard("log", partial(self._log.readers_awaited, readers, left_s))
+
     def drain_ended(self, report: DrainReport) -> None:
         """A drain is over."""
         self._metrics.drain_ended(report.seconds)
@@ -169,6 +173,8 @@ class Recorder:
         self.on_bound(bound, count)
         if bound is Bound.ENGINE_STOP:
             self._guard("log", self._log.engine_left_behind)
+        elif bound is Bound.UNREAD_ANSWERS:
+            self._guard("log", self._log.answer_not_read)
 
     def _on_loop_lag(self, seconds: float) -> None:
         self._metrics.loop_lag(seconds)

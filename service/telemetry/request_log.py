@@ -59,6 +59,15 @@ class RequestLog:
         if remaining:
             self._worker.info("drain.waiting", remaining=remaining, left_s=round(left_s, 3))
 
+    def readers_awaited(self, readers: int, left_s: float) -> None:
+        """Nobody is live, and so many still read their last tokens. Every 5 s. left_s: at most so long."""
+        about = f"waiting for {readers} reader{'' if readers == 1 else 's'}"
+        self._worker.info("drain.reading", about=about, readers=readers, left_s=round(left_s, 3))
+
+    def answer_not_read(self) -> None:
+        """A request has ended, and its client takes nothing of what is left."""
+        self._requests.warning("request.not_read", once_per="unread")
+
     def drain_ended(self, report: DrainReport) -> None:
         """Nobody is live any more. A warning where the shutdown ended somebody."""
         say = self._worker.warning if report.interrupted else self._worker.info

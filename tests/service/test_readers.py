@@ -74,6 +74,10 @@ def cancel(ticket: Ticket) -> None:
     ticket.cancel_reason = CancelReason.CLIENT
 
 
+def ignore(_readers: int, _left_s: float) -> None:
+    """Nobody listens."""
+
+
 def now_s() -> float:
     return asyncio.get_running_loop().time()
 
@@ -82,7 +86,7 @@ def test_without_readers_there_is_nothing_to_wait_for() -> None:
     """An idle worker does not wait."""
 
     async def main() -> None:
-        assert await Readers().wait_closed(LIMIT_S) == 0
+        assert await Readers(ignore).wait_closed(LIMIT_S) == 0
         assert now_s() < 0.001
 
     run(main())
@@ -92,7 +96,7 @@ def test_a_reader_that_is_there_is_waited_for() -> None:
     """Twenty seconds of a slow reader are spent, and not one more."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         ticket = reader(readers)
         asyncio.get_running_loop().call_at(20.0, readers.closed, ticket)
         assert await readers.wait_closed(LIMIT_S) == 0
@@ -105,7 +109,7 @@ def test_the_limit_holds_for_everybody() -> None:
     """A reader that never ends is left behind, and counted."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         reader(readers)
         assert await readers.wait_closed(LIMIT_S) == 1
         assert now_s() == pytest.approx(LIMIT_S, abs=0.001)
@@ -118,7 +122,7 @@ def test_a_reader_that_is_gone_gets_one_second(gone: Callable[[Ticket], None]) -
     """The framework drops generators without a word: waiting for one must not delay the exit."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         gone(reader(readers))
         assert await readers.wait_closed(LIMIT_S) == 1
         assert now_s() == pytest.approx(ABORTED_READER_S, abs=0.001)
@@ -131,7 +135,7 @@ def test_a_reader_that_goes_meanwhile_gets_one_second_from_then(gone: Callable[[
     """Nobody tells us that the client of a request that has ended is gone: we look."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         asyncio.get_running_loop().call_at(10.0, gone, reader(readers))
         assert await readers.wait_closed(LIMIT_S) == 1
         assert now_s() == pytest.approx(10.0 + ABORTED_READER_S, abs=LOOK_S)
@@ -143,7 +147,7 @@ def test_one_who_is_there_keeps_the_door_open_for_one_who_is_gone() -> None:
     """As long as somebody reads, a dropped generator costs nothing."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         leave(reader(readers))
         present = reader(readers)
         asyncio.get_running_loop().call_at(5.0, readers.closed, present)
@@ -157,7 +161,7 @@ def test_a_limit_in_the_past_waits_for_nobody() -> None:
     """After the budget is spent the answer comes at once."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         reader(readers)
         assert await readers.wait_closed(-1.0) == 1
         assert now_s() < 0.001
@@ -169,7 +173,7 @@ def test_closing_twice_is_closing_once() -> None:
     """A generator may tell us of its end more than once."""
 
     async def main() -> None:
-        readers = Readers()
+        readers = Readers(ignore)
         ticket = reader(readers)
         readers.closed(ticket)
         readers.closed(ticket)

@@ -66,6 +66,7 @@ class RecorderDouble(RecordingTelemetry):
         self.cache_hit_rate: float | None = None
         self.watched: list[Graph] = []
         self.shutdowns = 0
+        self.awaited: list[int] = []
 
     def watch(self, graph: Graph) -> None:
         self.watched.append(graph)
@@ -75,6 +76,10 @@ class RecorderDouble(RecordingTelemetry):
 
     def kv_events(self, result: str, count: int) -> None:
         self.kv_counts[result] += count
+
+    def readers_awaited(self, readers: int, left_s: float) -> None:
+        assert left_s > 0
+        self.awaited.append(readers)
 
     def shutdown(self) -> None:
         self.shutdowns += 1
