@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.e2e.at_rest import is_at_rest
 from tests.e2e.health_watch import HealthWatch
 from tests.e2e.request_lines import TRACED, request_lines, trace_header, trace_id
 from tests.e2e.stacks import Stack
@@ -81,14 +82,14 @@ def attack_frontend(
         served = stack.model()
         maker = BodyMaker(Random(seed), served, ("cool",), worker_vocab(model))
         _check_valid(stack, findings)
-        before = worker.wait_status(_is_at_rest, 60.0)
+        before = worker.wait_status(is_at_rest, 60.0)
         began_s = time.monotonic()
         with HealthWatch(worker) as health:
             replies = asyncio.run(_send_all(stack.http_port, maker, requests, say))
         findings.seconds = time.monotonic() - began_s
         _check_valid(stack, findings)
         try:
-            after = worker.wait_status(_is_at_rest, 60.0)
+            after = worker.wait_status(is_at_rest, 60.0)
         except AssertionError as exc:
             findings.violations.append(("the worker is not at rest", str(exc)))
             after = worker.status()
@@ -104,10 +105,6 @@ def attack_frontend(
 def worker_vocab(model: Path) -> int:
     """Token ids the model has."""
     return int(json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"])
-
-
-def _is_at_rest(status: Mapping[str, Any]) -> bool:
-    return not any(status[name] for name in ("live", "in_flight", "waiting", "readers"))
 
 
 def _check_valid(stack: Stack, findings: HttpFindings) -> None:

@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tests.e2e.at_rest import is_at_rest
 from tests.e2e.request_lines import TRACED
 from tests.e2e.stacks import Stack
 from tests.e2e.word_model import write_word_model
@@ -20,8 +21,6 @@ from tests.soak.clients import Clients
 from tests.soak.samples import Sample, Sampler, slope_mb_per_h
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tests.soak.clients import Told
 
 # One request in so many fails in the engine.
@@ -47,7 +46,7 @@ def soak(folder: Path, minutes: float, rate: float, seed: int) -> int:
     with Stack(folder / "stack", options, program=HOSTILE, environ=environ) as stack:
         warm(stack)
         worker = stack.workers[0]
-        before = worker.wait_status(_is_at_rest, 30.0)
+        before = worker.wait_status(is_at_rest, 30.0)
         told: list[Told] = []
         with Sampler(stack, say) as sampler:
             first = sampler.take()
@@ -55,7 +54,7 @@ def soak(folder: Path, minutes: float, rate: float, seed: int) -> int:
                 Clients(stack.http_port, stack.model(), Random(seed), told.append).run(minutes * 60, rate)
             )
         try:
-            worker.wait_status(_is_at_rest, 30.0)
+            worker.wait_status(is_at_rest, 30.0)
         except AssertionError as exc:
             sampler.flaws.append(f"not at rest: {exc}")
         last = sampler.take()
@@ -68,10 +67,6 @@ def soak(folder: Path, minutes: float, rate: float, seed: int) -> int:
     verdict = "NOT as promised" if flaws else "the books balance"
     say(f"\n{len(told):,} requests, {len(flaws)} flaws: {verdict}")
     return 1 if flaws else 0
-
-
-def _is_at_rest(status: Mapping[str, Any]) -> bool:
-    return not any(status[name] for name in ("live", "in_flight", "waiting", "readers"))
 
 
 def _flaws_at_rest(first: Sample, last: Sample) -> list[str]:
