@@ -15,7 +15,7 @@ from protocols.steps import EngineId
 DEADLINE_KEY = "deadline-ms"
 # A day. Longer deadlines are typing mistakes (seconds written as microseconds).
 _LONGEST_DEADLINE_MS = 86_400_000
-# The framework sends its next health probe when the one before it is answered or given up.
+# An engine that works for users is known to be alive without one; any other needs no second opinion.
 _PROBE_PLACES = 1
 # Steps that still bring tokens when an outbox is full: 4 in the streamer's lane, 4 in the driver, one in each
 # hand between them, and what the engine makes while the word to pause goes back. Counted: 12.
@@ -25,8 +25,8 @@ STEPS_UNDER_WAY = 16
 class Admission:
     """Decides at once; remembers nothing but when the door was closed.
 
-    Besides the ``max_live`` places there is one for health probes, so that a full worker still
-    shows that it is alive.
+    Besides the ``max_live`` places there is one for the health probe that the engine works at, so
+    that a full worker still shows that it is alive.
     """
 
     def __init__(
@@ -47,10 +47,13 @@ class Admission:
         """Everybody may come in again."""
         self._last_to_enter = None
 
-    def check_room(self, ticket: Ticket) -> None:
-        """Raises EngineShutdown behind a closed door, Overloaded when every place is taken."""
+    def check_door(self, ticket: Ticket) -> None:
+        """Raises EngineShutdown when it is closed."""
         if self._last_to_enter is not None and ticket.engine_id > self._last_to_enter:
             raise EngineShutdown("this worker is draining")
+
+    def check_room(self, ticket: Ticket) -> None:
+        """Raises Overloaded when every place is taken."""
         if ticket.is_probe:
             if self._ledger.admitted_probes >= _PROBE_PLACES:
                 raise Overloaded("max_live", "another health probe is still running")

@@ -22,7 +22,7 @@ from protocols.bounds import Bound
 from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
-from protocols.steps import Delta, EngineId, EngineStep, FinishReason
+from protocols.steps import Delta, EngineId, EngineStep
 from protocols.telemetry import AbortResult, Outcome, Phase
 
 # Compared once per token; looking a member up in its enum costs ten times a name of the module.
@@ -88,6 +88,8 @@ class Executor:
         self._watch = HangWatch(limits.hang_timeout_s)
         self._waiting_room = WaitingRoom(self._telemetry.bound_reached)
         self._rows: dict[EngineId, _Row] = {}
+        # Health probes that wait for a sign of life of a busy engine.
+        self._held_probes: dict[EngineId, Resolved] = {}
         self._used = 0
 
     async def run(self) -> None:
@@ -117,8 +119,23 @@ class Executor:
 
     @property
     def is_idle(self) -> bool:
-        """Whether neither the waiting room nor the engine has anything of ours."""
-        return not self._rows and not self._waiting_room
+        """Whether neither the executor nor the engine has anything of ours."""
+        return not self._rows and not self._waiting_room and not self._held_probes
+
+    def vouches(self) -> bool:
+        """Whether the engine is known to be alive without being asked: users keep it busy, and it moves.
+
+        That answers a health probe. Work of its own would have to wait for theirs, longer than the
+        framework waits.
+        """
+        return self._is_busy() and self._watch.is_moving(self._engine.progress)
+
+    def _is_busy(self) -> bool:
+        """Whether the engine works for users, or they have taken every slot and hold it back."""
+        users = [row for row in self._rows.values() if not row.ticket.is_probe]
+        is_at_work = any(row.is_aborting or not row.is_paused for row in users)
+        is_full = sum(row.spec.n for row in users) >= self._limits.batch
+        return is_at_work or is_full or bool(self._waiting_room)
 
     async def _serve_requests(self) -> None:
         async for resolved in receive_all(self._lanes.inbox):
@@ -147,13 +164,14 @@ class Executor:
                 raise EngineDead(
                     "the engine is hung: requests in flight, no step and no progress (--engine-hang-timeout)"
                 )
+            self._serve_probes()
 
     def _look_at_aborts(self) -> None:
         """Say once of each abort that the engine does not confirm. Its slot stays taken until it does."""
         for row in self._rows.values():
             row.looks_since_abort += row.is_aborting
             if row.looks_since_abort == UNCONFIRMED_LOOKS:
-                self._telemetry.abort_result(AbortResult.TIMED_OUT)
+                self._count_abort(row, AbortResult.TIMED_OUT)
 
     def _is_step_owed(self) -> bool:
         """A step is due for every abort, and for every request that runs and is not held back.
@@ -170,21 +188,37 @@ class Executor:
         ticket = self._ledger.find(resolved.engine_id)
         if ticket is None:
             return
-        if ticket.is_probe and self._is_full() and self._watch.is_moving:
-            self._answer_probe(ticket)
+        if ticket.is_probe:
+            self._held_probes[ticket.engine_id] = resolved
+            self._serve_probes()
             return
         if self._waiting_room or self._used + resolved.spec.n > self._limits.capacity:
             self._telemetry.bound_reached(Bound.ENGINE_SEQUENCES)
         self._waiting_room.add(resolved)
         self._fill()
 
-    def _is_full(self) -> bool:
-        return self._used >= self._limits.capacity or bool(self._waiting_room)
+    def _serve_probes(self) -> None:
+        """Answer held probes when the engine vouches for itself; give it the work when it is free for it."""
+        for engine_id, resolved in tuple(self._held_probes.items()):
+            ticket = self._ledger.find(engine_id)
+            is_fitting = self._used + resolved.spec.n <= self._limits.batch
+            if ticket is None:
+                del self._held_probes[engine_id]
+            elif self.vouches():
+                del self._held_probes[engine_id]
+                self._ledger.answer_probe(ticket)
+            elif is_fitting and not self._is_busy():
+                del self._held_probes[engine_id]
+                self._submit(resolved)
 
-    def _answer_probe(self, ticket: Ticket) -> None:
-        """An engine that is busy making steps is alive: a health probe need not wait for a slot to see it."""
-        terminal = Terminal(finish_reason=FinishReason.LENGTH, prompt_tokens=ticket.prompt_tokens)
-        self._ledger.end(ticket, Outcome.COMPLETED, terminal)
+    def _relieve_probes(self) -> None:
+        """Users came after a probe was submitted, and a step has been made: that answers it as well."""
+        if not self._is_busy():
+            return
+        for row in tuple(self._rows.values()):
+            if row.ticket.is_probe and not row.is_aborting:
+                self._ledger.answer_probe(row.ticket)
+                self._abort(row)
 
     def on_control(self, message: ExecutorControl) -> None:
         """Cancel or flow. Messages about requests that the engine has finished are late: no-ops."""
@@ -195,6 +229,7 @@ class Executor:
                 self._on_flow(engine_id)
             case _:
                 assert_never(message)
+        self._serve_probes()
 
     def on_step(self, step: EngineStep) -> EngineStep:
         """Account for one step; returns what the streamer shall see of it.
@@ -221,6 +256,9 @@ class Executor:
             elif flaw is not None:
                 self._abort(row)
         self._fill()
+        if self._ledger.admitted_probes:
+            self._relieve_probes()
+            self._serve_probes()
         if len(sound) == len(step.deltas):
             return step
         return step.with_deltas(sound)
@@ -278,14 +316,18 @@ class Executor:
         if row.is_aborting:
             return
         row.is_aborting = True
-        self._telemetry.abort_result(AbortResult.ASKED)
+        self._count_abort(row, AbortResult.ASKED)
         self._engine.abort(row.ticket.engine_id)
 
     def _free(self, row: _Row) -> None:
         del self._rows[row.ticket.engine_id]
         self._used -= row.spec.n
         if row.is_aborting:
-            self._telemetry.abort_result(AbortResult.CONFIRMED)
+            self._count_abort(row, AbortResult.CONFIRMED)
+
+    def _count_abort(self, row: _Row, result: AbortResult) -> None:
+        if not row.ticket.is_probe:
+            self._telemetry.abort_result(result)
 
     def _end_failed(self, ticket: Ticket, text: str) -> None:
         error = GenerationFailed(text)

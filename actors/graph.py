@@ -71,7 +71,9 @@ class Graph:
         self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
         self.executor = Executor(executor_ends, limits, ledger, around)
         self.actors = (
-            RequestIntake(lanes.intake.receive, to_resolver, ledger, admission, telemetry),
+            RequestIntake(
+                lanes.intake.receive, to_resolver, ledger, admission, telemetry, self.executor.vouches
+            ),
             SpecResolver(resolver_ends, ledger, rules, around),
             self.executor,
             ChunkStreamer(lanes.streamer, ledger, telemetry),
@@ -140,8 +142,7 @@ class Graph:
     def close(self) -> None:
         """End whoever is still live, whatever the reason the graph closes for, and all lanes."""
         for ticket in self.ledger.live():
-            ticket.cancel_reason = ticket.cancel_reason or CancelReason.ENGINE_DEAD
-            self._around.telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)
+            self.ledger.note_cancel(ticket, CancelReason.ENGINE_DEAD)
             error = EngineShutdown("this worker can no longer serve")
             self.ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
         self._lanes.close()

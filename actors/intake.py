@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,11 @@ MOST_NAMED = 8
 
 
 class RequestIntake:
-    """facade -> **intake** -> resolver."""
+    """facade -> **intake** -> resolver.
+
+    vouches: whether the engine shows without being asked that it is alive; then a health probe is
+    answered here, and needs no place.
+    """
 
     def __init__(
         self,
@@ -34,12 +38,14 @@ class RequestIntake:
         ledger: Ledger,
         admission: Admission,
         telemetry: Telemetry,
+        vouches: Callable[[], bool],
     ) -> None:
         self._inbox = inbox
         self._resolver = resolver
         self._ledger = ledger
         self._admission = admission
         self._telemetry = telemetry
+        self._vouches = vouches
         self._on_full = partial(telemetry.bound_reached, Bound.RESOLVER_LANE)
 
     async def run(self) -> None:
@@ -68,11 +74,17 @@ class RequestIntake:
             self._ledger.refuse(ticket, exc)
             return None
 
-    def _admit(self, ticket: Ticket, submit: Submit) -> Admitted:
-        self._admission.check_room(ticket)
+    def _admit(self, ticket: Ticket, submit: Submit) -> Admitted | None:
+        self._admission.check_door(ticket)
+        is_vouched_for = ticket.is_probe and self._vouches()
+        if not is_vouched_for:
+            self._admission.check_room(ticket)
         request = decode_request(submit.wire)
         self._name_unknown(submit.wire)
         ticket.prompt_tokens = len(request.token_ids)
+        if is_vouched_for:
+            self._ledger.answer_probe(ticket)
+            return None
         ticket.has_stop_strings = bool(request.stop_conditions.stop)
         self._admission.set_deadline(ticket)
         reserved_tokens = self._admission.reserve(request)
@@ -89,8 +101,7 @@ class RequestIntake:
 
     def _end_unheard(self, ticket: Ticket) -> None:
         """The caller left before anybody looked at the request: the engine never hears of it."""
-        ticket.cancel_reason = CancelReason.CLIENT
-        self._telemetry.request_cancelled(CancelReason.CLIENT, ticket.phase)
+        self._ledger.note_cancel(ticket, CancelReason.CLIENT)
         terminal = Terminal(finish_reason=FinishReason.CANCELLED)
         self._ledger.end(ticket, Outcome.CANCELLED, terminal, drop_waiting=True)
 

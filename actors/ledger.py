@@ -145,8 +145,8 @@ class Ledger:
 
     @property
     def oldest_live_id(self) -> EngineId | None:
-        """The live request that began first; None when nobody is live."""
-        return next(iter(self._live), None)
+        """The live request that began first, health probes aside; None when nobody is live."""
+        return next((engine_id for engine_id, ticket in self._live.items() if not ticket.is_probe), None)
 
     @property
     def is_empty(self) -> bool:

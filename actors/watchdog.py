@@ -26,10 +26,12 @@ class HangWatch:
         """How long to wait between two looks, in seconds."""
         return self._timeout_s / _LOOKS
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether the engine has shown life since the last look but one."""
-        return self._has_stepped and self._looks <= 1
+    def is_moving(self, progress: int) -> bool:
+        """Whether the engine has shown life, or owed nothing, since the last look but one.
+
+        Never before its very first step. progress: as for `look`.
+        """
+        return self._has_stepped and (self._looks <= 1 or progress != self._progress)
 
     def stepped(self) -> None:
         """The engine made a step: whatever there was to wait for has moved."""

@@ -72,18 +72,18 @@ class TestPlaces:
         admission.close()
         for is_probe in (False, True):
             with pytest.raises(EngineShutdown):
-                admission.check_room(knocking(office, is_probe=is_probe))
+                admission.check_door(knocking(office, is_probe=is_probe))
 
     def test_who_was_on_the_way_when_it_closed_still_comes_in(self, office: Office) -> None:
         """A request that was sent before the signal is not lost to it; one sent after it is refused."""
         admission = door(office)
         before = knocking(office)
         admission.close()
-        admission.check_room(before)
+        admission.check_door(before)
         with pytest.raises(EngineShutdown):
-            admission.check_room(knocking(office))
+            admission.check_door(knocking(office))
         admission.open()
-        admission.check_room(knocking(office))
+        admission.check_door(knocking(office))
 
     def test_a_closed_door_that_is_closed_again_lets_nobody_in(self, office: Office) -> None:
         """Who knocked in between was too late for the first time."""
@@ -92,7 +92,7 @@ class TestPlaces:
         late = knocking(office)
         admission.close()
         with pytest.raises(EngineShutdown):
-            admission.check_room(late)
+            admission.check_door(late)
 
     def test_a_probe_finds_a_place_on_a_full_worker(self, office: Office) -> None:
         """A full worker still shows that it is alive."""

@@ -296,27 +296,73 @@ class TestFlow:
 class TestProbes:
     def probe(self, desk: Desk) -> Ticket:
         ticket = desk.office.open(phase=Phase.WAITING, is_probe=True)
+        desk.office.ledger.admit(ticket, 0)
         spec = GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=1), is_probe=True)
         desk.executor.on_resolved(Resolved(ticket.engine_id, spec))
         return ticket
 
     async def test_a_free_engine_does_the_work(self, desk: Desk) -> None:
-        """A probe is real work where there is room for it."""
-        assert self.probe(desk).engine_id in desk.engine.submitted
+        """A probe is real work where no user needs the engine, and nothing else answers it."""
+        desk.step(desk.last(desk.bring()))
+        assert not desk.executor.vouches()
+        probe = self.probe(desk)
+        assert probe.engine_id in desk.engine.submitted
+        desk.step()
+        assert not probe.is_ended
+        assert desk.step(desk.last(probe)) == [desk.last(probe)]
+        assert desk.executor.is_idle
 
-    async def test_a_busy_engine_answers_by_moving_on(self, desk: Desk) -> None:
-        """Never queued behind users, and no token is made for it."""
-        busy = [desk.bring(), desk.bring()]
+    @pytest.mark.parametrize("users", [1, 2, 3])
+    async def test_a_busy_engine_answers_by_moving_on(self, desk: Desk, users: int) -> None:
+        """With a slot free, with none, and with users who wait: no token is made, and nobody's turn taken."""
+        busy = [desk.bring() for _ in range(users)]
         desk.step(Delta(busy[0].engine_id, [5]))
+        assert desk.executor.vouches()
         probe = self.probe(desk)
         assert probe.outcome is Outcome.COMPLETED
         assert last_word(probe).finish_reason is FinishReason.LENGTH
         assert probe.engine_id not in desk.engine.submitted
-        assert desk.executor.waiting_requests == 0
+        assert desk.executor.waiting_requests == max(0, users - 2)
 
-    async def test_a_full_engine_that_has_never_moved_does_not_answer(self, desk: Desk) -> None:
-        """Nobody vouches for it."""
+    @pytest.mark.parametrize("users", [1, 2])
+    async def test_a_busy_engine_that_has_never_moved_does_not_answer(self, desk: Desk, users: int) -> None:
+        """Nobody vouches for it. Its first step does; until then the probe takes no slot and no turn."""
+        busy = [desk.bring() for _ in range(users)]
+        probe = self.probe(desk)
+        assert not probe.is_ended
+        assert probe.engine_id not in desk.engine.submitted
+        assert (desk.executor.waiting_requests, desk.executor.is_idle) == (0, False)
+        desk.step(Delta(busy[0].engine_id, [5]))
+        assert probe.outcome is Outcome.COMPLETED
+
+    async def test_a_probe_that_users_overtake_is_answered_by_the_next_step(self, desk: Desk) -> None:
+        """It was submitted to a free engine; it waits for none of them, keeps no place, is not counted."""
+        desk.step(desk.last(desk.bring()))
+        probe = self.probe(desk)
+        user = desk.bring()
+        assert not probe.is_ended
+        desk.step(Delta(user.engine_id, [5]))
+        assert probe.outcome is Outcome.COMPLETED
+        assert desk.office.ledger.admitted_probes == 0
+        assert desk.engine.ids_of("abort") == [probe.engine_id]
+        desk.step(desk.last(probe, FinishReason.CANCELLED))
+        assert desk.executor.running_sequences == 1
+        assert desk.office.listener.aborts == {}
+
+    async def test_readers_that_sleep_leave_a_free_slot_to_the_probe(self, desk: Desk) -> None:
+        """An engine that works for nobody shows nothing: from then on the held probe is work."""
+        user = desk.bring()
+        probe = self.probe(desk)
+        assert probe.engine_id not in desk.engine.submitted
+        user.outbox.is_held = True
+        desk.executor.on_control(Flow(user.engine_id))
+        assert probe.engine_id in desk.engine.submitted
+
+    async def test_a_probe_that_leaves_is_forgotten(self, desk: Desk) -> None:
+        """Held or at work: the framework has given it up."""
         desk.bring()
-        desk.bring()
-        assert not self.probe(desk).is_ended
-        assert desk.executor.waiting_requests == 1
+        held = self.probe(desk)
+        desk.cancel(held)
+        desk.step()
+        assert desk.engine.ids_of("abort") == []
+        assert desk.engine.ids_of("submit") == [1]

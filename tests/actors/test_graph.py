@@ -155,7 +155,7 @@ class TestAdmission:
         async with open_world(SteppingEngine(), max_live=1) as world:
             await world.ask_settled(max_tokens=50)
             probe = world.ask(max_tokens=1, _HEALTH_CHECK=True)
-            assert (await probe.answer()).tokens == [1000]
+            assert (await probe.answer()).finish_reasons == ["length"]
             assert world.listener.stories[probe.id].is_probe
 
     async def test_a_probe_does_not_wait_for_a_slot(self, open_world: OpenWorld) -> None:

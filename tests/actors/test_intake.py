@@ -16,6 +16,7 @@ from protocols.engine import EngineCapabilities
 from protocols.errors import DeadlineExceeded, EngineShutdown, InvalidRequest, Overloaded
 from protocols.messages import Admitted, Submit
 from protocols.requests import is_probe
+from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase
 from tests.actors.office import Office, closed_lane, last_word
 from tests.doubles.callers import PROMPT, FakeCaller, wire_request
@@ -33,8 +34,15 @@ class Door:
             EngineCapabilities(can_pause=True, max_n=8),
             engine_info(),
         )
+        # Whether the engine works for users, and moves.
+        self.is_vouching = False
         self.intake = RequestIntake(
-            closed_lane()[1], closed_lane()[0], self.office.ledger, self.admission, self.office.listener
+            closed_lane()[1],
+            closed_lane()[0],
+            self.office.ledger,
+            self.admission,
+            self.office.listener,
+            lambda: self.is_vouching,
         )
 
     def knock(self, wire: Any = None, caller: FakeCaller | None = None) -> tuple[Any, Admitted | None]:
@@ -144,6 +152,40 @@ def test_a_refused_probe_is_in_no_count(door: Door) -> None:
     assert isinstance(last_word(second).error, Overloaded)
     assert door.office.listener.rejections == {}
     assert door.office.listener.bounds == {Bound.HEALTH_PROBES: 1}
+
+
+def test_probes_are_answered_at_the_door_while_the_engine_shows_that_it_lives(door: Door) -> None:
+    """Any number, beside one that runs, and on a full worker: none takes a place, none is counted."""
+    door.knock(wire_request(_HEALTH_CHECK=True))
+    door.is_vouching = True
+    for _ in range(3):
+        probe, admitted = door.knock(wire_request(_HEALTH_CHECK=True))
+        assert (probe.outcome, admitted, probe.is_admitted) == (Outcome.COMPLETED, None, False)
+        assert last_word(probe).finish_reason is FinishReason.LENGTH
+        assert last_word(probe).prompt_tokens == len(PROMPT)
+    assert (door.office.ledger.admitted, door.office.ledger.admitted_probes) == (0, 1)
+    assert (door.office.listener.rejections, door.office.listener.bounds) == ({}, {})
+
+
+def test_an_engine_that_lives_answers_no_user_and_opens_no_door(door: Door) -> None:
+    """Users get their own tokens, wrong probes are told so, and a draining worker takes no probe."""
+    door.is_vouching = True
+    user, admitted = door.knock()
+    assert (user.is_ended, admitted is None) == (False, False)
+    wrong, _ = door.knock(wire_request(token_ids="no list", _HEALTH_CHECK=True))
+    assert isinstance(last_word(wrong).error, InvalidRequest)
+    door.admission.close()
+    late, _ = door.knock(wire_request(_HEALTH_CHECK=True))
+    assert isinstance(last_word(late).error, EngineShutdown)
+
+
+def test_a_probe_whose_caller_left_is_no_cancellation(door: Door) -> None:
+    """Nobody counts it."""
+    caller = FakeCaller()
+    caller.leave()
+    probe, _ = door.knock(wire_request(_HEALTH_CHECK=True), caller)
+    assert (probe.outcome, probe.cancel_reason) == (Outcome.CANCELLED, CancelReason.CLIENT)
+    assert door.office.listener.cancellations == {}
 
 
 @pytest.mark.parametrize(

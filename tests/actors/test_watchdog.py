@@ -75,15 +75,22 @@ def test_the_very_first_step_may_take_as_long_as_it_takes() -> None:
 
 def test_an_engine_moves_while_it_steps_or_computes(watch: HangWatch) -> None:
     """Not before its first step, and not when two looks have found nothing."""
-    seen = [HangWatch(TIMEOUT_S).is_moving, watch.is_moving]
+    seen = [HangWatch(TIMEOUT_S).is_moving(1), watch.is_moving(0)]
     for _ in range(2):
         look(watch)
-        seen.append(watch.is_moving)
+        seen.append(watch.is_moving(0))
     watch.stepped()
-    seen.append(watch.is_moving)
+    seen.append(watch.is_moving(0))
     for progress in (0, 0, 1):
         look(watch, progress=progress)
-    assert [*seen, watch.is_moving] == [False, True, True, False, True, True]
+    assert [*seen, watch.is_moving(1)] == [False, True, True, False, True, True]
+
+
+def test_progress_is_seen_when_it_is_asked_for(watch: HangWatch) -> None:
+    """Not only at the next look, and what a look has seen already is no news."""
+    for _ in range(3):
+        look(watch, progress=7)
+    assert [watch.is_moving(7), watch.is_moving(8), watch.is_moving(7)] == [False, True, False]
 
 
 @given(

@@ -55,14 +55,16 @@ class StepLoop:
         self._outfitter = Outfitter(loaded.device, config.processors, inbox.wake, config.on_bound)
 
     def run(self) -> None:
-        """Step until stopped. Sleeps whenever nothing can move before the next command."""
+        """Step until stopped. Sleeps whenever nothing can move before the next command.
+
+        Commands alone are no sign of life: one who only obeys may be stuck for everybody who stays.
+        """
         can_move = False
         try:
             while not self._inbox.is_stopping:
                 patience_s = _LOOK_AT_LATE_S if self._has_late else None
                 commands = self._inbox.take(is_waiting=not can_move, timeout_s=patience_s)
                 can_move = self._step(commands)
-                self._runner.pulse.beat()
         finally:
             self._outfitter.close()
 
@@ -94,6 +96,7 @@ class StepLoop:
                     processors=self._outfitter.take_use(),
                 )
             )
+            self._runner.pulse.beat()
         return bool(chunks)
 
     def _apply(self, command: Command) -> list[Delta]:
