@@ -1,4 +1,4 @@
-"""``make compat``: contract, shutdown, and migration after SIGTERM and SIGKILL, on the newest ai-dynamo this worker accepts.
+"""``make compat``: contract, shutdown and migration on the newest ai-dynamo this worker accepts.
 
 Exit code: pytest's. Further words are pytest's too: ``make compat ARGS="-k signals -x"``.
 """
