@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.cancellation import SWEEP_S, CancellationMonitor
+from actors.outbox import Terminal
 from actors.settings import GraphSettings
+from protocols.bounds import Bound
 from protocols.errors import DeadlineExceeded, EngineShutdown, InternalError, ReaderStalled
 from protocols.messages import Cancel, CancelContext, EndLive, ReaderGone
 from protocols.steps import Delta, EngineId, FinishReason
@@ -204,6 +206,49 @@ class TestSweep:
         desk.monitor.on_sweep()
         assert (stalled.outcome, reading.outcome) == (Outcome.STALLED, None)
 
+    def test_a_stalled_reader_is_given_up_with_its_request(self, desk: Desk) -> None:
+        """It has had its time: what it left is dropped and its memory is free at once."""
+        ticket = desk.open()
+        desk.office.ledger.admit(ticket, 100)
+        ticket.outbox.put(Delta(ticket.engine_id, [1]), 100.0)
+        desk.office.now_s = 130.0
+        desk.monitor.on_sweep()
+        assert ticket.outcome is Outcome.STALLED
+        assert_given_up(desk, ticket)
+        assert desk.office.listener.bounds[Bound.UNREAD_ANSWERS] == 0
+
+    def test_an_answer_that_nobody_reads_is_dropped_after_its_end(self, desk: Desk) -> None:
+        """From when its reader took something last; counted; the outcome stays."""
+        ticket = desk.open()
+        desk.office.ledger.admit(ticket, 100)
+        ticket.outbox.put(Delta(ticket.engine_id, [1]), 100.0)
+        desk.office.now_s = 110.0
+        desk.office.ledger.end(ticket, Outcome.COMPLETED, Terminal(finish_reason=FinishReason.STOP))
+        desk.office.now_s = 129.999
+        desk.monitor.on_sweep()
+        assert ticket.reserved_tokens == 100
+        desk.office.now_s = 130.0
+        desk.monitor.on_sweep()
+        desk.monitor.on_sweep()
+        assert ticket.outcome is Outcome.COMPLETED
+        assert_given_up(desk, ticket)
+        assert desk.office.listener.bounds[Bound.UNREAD_ANSWERS] == 1
+
+    @pytest.mark.parametrize("is_drained", [True, False])
+    def test_a_reader_that_is_gone_or_done_is_forgotten_without_a_word(
+        self, desk: Desk, is_drained: bool
+    ) -> None:
+        """The framework may never say that it dropped a generator: the sweep ends, and no bound was reached."""
+        ticket = desk.open()
+        desk.office.ledger.end(ticket, Outcome.COMPLETED, Terminal(finish_reason=FinishReason.STOP))
+        ticket.outbox.is_drained = is_drained
+        if not is_drained:
+            ticket.caller.leave()  # type: ignore[attr-defined]
+        desk.office.now_s = 130.0
+        desk.monitor.on_sweep()
+        assert desk.office.ledger.is_read
+        assert desk.office.listener.bounds[Bound.UNREAD_ANSWERS] == 0
+
     def test_the_deadline_wins_over_the_stall(self, desk: Desk) -> None:
         """When both have passed, the caller's own limit is the reason."""
         ticket = desk.open()
@@ -212,6 +257,14 @@ class TestSweep:
         desk.office.now_s = 130.0
         desk.monitor.on_sweep()
         assert ticket.cancel_reason is CancelReason.DEADLINE
+
+
+def assert_given_up(desk: Desk, ticket: Ticket) -> None:
+    """Nothing is kept for its reader, and what it finds when it comes back is its own error."""
+    assert ticket.outbox.is_abandoned
+    assert ticket.outbox.waiting_tokens == desk.office.ledger.reserved_tokens == 0
+    assert type(last_word(ticket).error) is ReaderStalled
+    assert desk.office.ledger.is_read
 
 
 class TestLane:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors.outbox import Outbox, Terminal
 from actors.wakeup import EventWakeup
-from protocols.errors import EngineShutdown, GenerationFailed, InternalError
+from protocols.errors import EngineShutdown, GenerationFailed, InternalError, ReaderStalled
 from protocols.steps import Delta, EngineId, FinishReason
 from tests.doubles.callers import Reader
 from tests.doubles.scheduling import run_seeded
@@ -17,6 +17,8 @@ from tests.doubles.scheduling import run_seeded
 ID = EngineId(1)
 CAP = 4
 STOP = Terminal(finish_reason=FinishReason.STOP, prompt_tokens=3, cached_tokens=2)
+
+GIVEN_UP = Terminal(error=ReaderStalled(30.0))
 
 
 class Box:
@@ -203,6 +205,35 @@ class TestTerminal:
             run_seeded(take)
 
 
+class TestAbandoned:
+    def test_nothing_waits_for_a_reader_that_was_given_up(self, box: Box) -> None:
+        """What it left lying is gone."""
+        for token in range(10):
+            box.put(token)
+        box.outbox.finish(STOP)
+        box.read(1)
+        box.outbox.abandon(GIVEN_UP)
+        assert box.outbox.waiting_tokens == 0
+        assert box.outbox.is_abandoned
+
+    def test_one_that_comes_back_gets_an_error_and_no_good_end(self, box: Box) -> None:
+        """An answer without its last tokens never looks complete."""
+        for token in range(10):
+            box.put(token)
+        box.outbox.finish(STOP)
+        assert box.read(1).tokens == [0, 1, 2, 3]
+        box.outbox.abandon(GIVEN_UP)
+        back = box.read()
+        assert (back.tokens, back.finish_reasons, back.error) == ([], [], GIVEN_UP.error)
+
+    def test_one_that_had_its_last_word_has_had_it(self, box: Box) -> None:
+        """Nothing is said after the end."""
+        box.outbox.finish(STOP)
+        box.read()
+        box.outbox.abandon(GIVEN_UP)
+        assert box.outbox.terminal is STOP
+
+
 class TestFlow:
     def test_held_at_the_bound_and_released_at_half(self) -> None:
         """One call when the bound is reached, one when half of it is left, none in between."""
@@ -244,6 +275,23 @@ class TestStallClock:
         box.now_s = 7.0
         box.read(1)
         assert box.outbox.waiting_since_s == 7.0
+
+    def test_the_end_starts_it_and_each_step_of_the_reader_starts_it_again(self, box: Box) -> None:
+        """Also where no token waits: a last word that nobody takes lies there since the end."""
+        box.now_s = 3.0
+        box.outbox.finish(STOP)
+        assert box.outbox.waiting_since_s == 3.0
+        box.now_s = 4.0
+        box.read()
+        assert box.outbox.waiting_since_s == 4.0
+
+    def test_tokens_that_wait_at_the_end_keep_their_time(self, box: Box) -> None:
+        """The end gives nobody a second stall time-out."""
+        box.now_s = 3.0
+        box.put(1)
+        box.now_s = 9.0
+        box.outbox.finish(STOP)
+        assert box.outbox.waiting_since_s == 3.0
 
     def test_nothing_waits_when_everything_is_read(self, box: Box) -> None:
         """A reader that waits for the engine cannot stall."""
