@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +27,8 @@ _OF_REQUESTS = (
     "Transcript",
     "async_generator",
 )
-# The loop variable of a loop that waits: its last message, one for each actor and lane.
+# The loop variable of a loop that waits: its last message, one for each actor and lane. Threads of an engine
+# have theirs, one each.
 _LOOP_VARIABLES = 8
 _MB = 1024 * 1024
 
@@ -70,6 +72,7 @@ def leaks(worker: FacadeWorker, before: Census, after: Census) -> Iterator[str]:
         yield f"books: {ledger.started} started, {sum(ledger.outcomes.values())} ended"
     if after.tasks > before.tasks:
         yield f"tasks grew from {before.tasks} to {after.tasks}"
+    loops = _LOOP_VARIABLES + threading.active_count()
     for name, count in after.kept.items():
-        if count > before.kept[name] + _LOOP_VARIABLES:
+        if count > before.kept[name] + loops:
             yield f"{count - before.kept[name]} objects {name} are left"
