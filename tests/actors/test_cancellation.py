@@ -238,7 +238,7 @@ class TestSweep:
     def test_a_reader_that_is_gone_or_done_is_forgotten_without_a_word(
         self, desk: Desk, is_drained: bool
     ) -> None:
-        """The framework may never say that it dropped a generator: the sweep ends, and no bound was reached."""
+        """The framework may never say that it dropped a generator: the sweep ends, no bound was reached."""
         ticket = desk.open()
         desk.office.ledger.end(ticket, Outcome.COMPLETED, Terminal(finish_reason=FinishReason.STOP))
         ticket.outbox.is_drained = is_drained

@@ -1,8 +1,14 @@
-"""Readers that stop reading: bounded memory, nobody else slowed, and their slots free when they leave."""
+"""Readers that stop reading: bounded memory, nobody else slowed, and nothing of theirs is kept.
+
+The kernel and the frontend take some 30,000 small chunks of a client that reads nothing before a worker
+notices. So there are two kinds of them here: many that the worker never has to wait for, and a few with
+answers so long, a token a chunk, that they fill everything between and then the worker's own outbox.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from contextlib import ExitStack, contextmanager
@@ -14,8 +20,12 @@ import uvloop
 
 from tests.doubles.bridge import LoopThread
 from tests.doubles.callers import wire_request
+from tests.doubles.hostile_engine import Fault, seed_of
+from tests.e2e.at_rest import is_at_rest
 from tests.faults.figures import percentile
 from tests.faults.load import Answer, Kind, Load, body_of
+from tests.faults.moments import figures_of
+from tests.faults.striking import exit_of
 from tests.service.worker import FacadeWorker, synthetic
 
 if TYPE_CHECKING:
@@ -32,6 +42,14 @@ STALLED, OTHERS = 50, 64
 ROUNDS = 2
 MB = 1024 * 1024
 MOST_MB = 20.0
+OUTPUT = 'dynamo_actor_tokens_total{direction="output"}'
+OUTBOX = 'dynamo_actor_bound_reached_total{bound="outbox"}'
+# More than everything between worker and client takes, and how the worker is told to send and to wait.
+DEEP, DEEP_TOKENS = 4, 100_000
+DEEP_OPTIONS = ("--max-seq-len", "200000", "--chunk-tokens", "1")
+PATIENCE_S = 120.0
+# Far less than the drain's budget of more than 40 s.
+SOON_S = 15.0
 # In process.
 BOUND, CHOICES, HELD, READING, OTHER_TOKENS = 32, 8, 4, 4, 50
 
@@ -72,6 +90,64 @@ def test_clients_that_stop_reading_harm_nobody(new_stack: StackFactory, figures:
         figures.record(row=7, what=f"others' {what} p99 beside {STALLED} stalled", value=value, goal="2x")
     figures.record(row=7, what="RSS of the worker", value=f"+{most_mb - before_mb:.1f} MB", goal="+20 MB")
     figures.record(row=7, what="slots free after they close", value=f"{freed_s * 1000:.0f} ms", goal="500 ms")
+
+
+def test_clients_that_stall_the_worker_itself_are_given_up(new_stack: StackFactory, figures: Figures) -> None:
+    """Row 7: their outboxes fill, they end as stalled, others are exact; nobody waits for them any more."""
+    stack = new_stack(*DEEP_OPTIONS, "--stall-timeout", "2", max_num_seqs=64, step_ms=0)
+    worker = stack.workers[0]
+    _healthy(stack)
+    before_mb = worker.wait_status(is_at_rest, 30.0)["rss_bytes"] / MB
+    before_tokens = figures_of(worker)[OUTPUT]
+    others: list[Answer] = []
+    most_mb = 0.0
+    with ExitStack() as connections:
+        _stall_deep(stack, connections)
+        give_up_s = time.monotonic() + PATIENCE_S
+        while (state := worker.status())["live"] or not others:
+            assert time.monotonic() < give_up_s, state
+            others += _healthy(stack)
+            most_mb = max(most_mb, state["rss_bytes"] / MB)
+        told = figures_of(worker)
+        drained = worker.control("drain")
+        began_s = time.monotonic()
+        worker.send(signal.SIGTERM)
+        code, ended_s = exit_of(worker, SOON_S)
+    assert told[OUTBOX] >= DEEP
+    assert state["outcomes"]["stalled"] == DEEP
+    assert state["readers"] == 0
+    assert drained["safe_to_delete"]
+    assert code == 0
+    assert [str(answer) for answer in others if not answer.is_complete] == []
+    assert most_mb - before_mb <= MOST_MB
+    tokens = told[OUTPUT] - before_tokens - sum(answer.max_tokens for answer in others)
+    for what, value, goal in (
+        ("stalled at the worker", f"{DEEP} of {DEEP}", "all"),
+        ("taken for each by what lies between", f"{tokens / DEEP:,.0f} tokens", ""),
+        ("others beside them exact", f"{len(others)} of {len(others)}", "all"),
+        ("RSS of the worker beside them", f"+{most_mb - before_mb:.1f} MB", "+20 MB"),
+        ("SIGTERM to exit 0 while they stay (0.5 s grace)", f"{ended_s - began_s:.2f} s", "1 s"),
+    ):
+        figures.record(row=7, what=what, value=value, goal=goal)
+
+
+def test_a_dead_engine_does_not_wait_for_a_stalled_client(new_stack: StackFactory, figures: Figures) -> None:
+    """A reader that is in the middle of its time is left behind: code 70 soon, and the log says for whom."""
+    stack = new_stack(*DEEP_OPTIONS, "--stall-timeout", "1000", max_num_seqs=64, step_ms=0)
+    worker = stack.workers[0]
+    with ExitStack() as connections:
+        _stall_deep(stack, connections)
+        _wait_held(stack, DEEP)
+        with Load(stack.http_port, stack.model()) as load:
+            began_s = time.monotonic()
+            load.start(Kind.TWO_CHOICES, max_tokens=100, seed=seed_of(Fault.DIES))
+            code, ended_s = exit_of(worker, SOON_S)
+    assert code == 70
+    assert "waiting for 4 readers" in worker.log()
+    value = f"{ended_s - began_s:.2f} s"
+    figures.record(
+        row=7, what="engine dead, to exit 70 (0.5 s grace, 1.5 s for readers)", value=value, goal="3 s"
+    )
 
 
 @pytest.fixture(params=[True, False], ids=["can pause", "cannot pause"])
@@ -150,18 +226,35 @@ def _stalled(stack: Stack) -> Generator[None]:
     """Clients with small windows who read the first bytes and nothing more; they leave at the end."""
     with ExitStack() as connections:
         for _ in range(STALLED):
-            connections.enter_context(_stall(stack.http_port, stack.model()))
+            connections.enter_context(_stall(stack, 1900))
         stack.workers[0].wait_status(lambda state: state["in_flight"] == STALLED, 30.0)
         yield
 
 
-def _stall(port: int, model: str) -> socket.socket:
-    payload = json.dumps(body_of(Answer(Kind.PLAIN, max_tokens=1900, seed=None), model)).encode()
+def _stall_deep(stack: Stack, connections: ExitStack) -> None:
+    for _ in range(DEEP):
+        connections.enter_context(_stall(stack, DEEP_TOKENS))
+
+
+def _wait_held(stack: Stack, count: int) -> None:
+    """Until so many outboxes were full and no more tokens come: nothing between takes any more."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    before, told = -1.0, figures_of(stack.workers[0])
+    while told[OUTBOX] < count or told[OUTPUT] != before:
+        assert time.monotonic() < give_up_s, told[OUTPUT]
+        before = told[OUTPUT]
+        time.sleep(1.0)
+        told = figures_of(stack.workers[0])
+
+
+def _stall(stack: Stack, max_tokens: int) -> socket.socket:
+    answer = Answer(Kind.PLAIN, max_tokens=max_tokens, seed=None)
+    payload = json.dumps(body_of(answer, stack.model())).encode()
     lines = ["POST /v1/chat/completions HTTP/1.1", "Host: t", "Content-Type: application/json"]
     head = "\r\n".join([*lines, f"Content-Length: {len(payload)}", "", ""])
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", port))
+    connection.connect(("127.0.0.1", stack.http_port))
     connection.sendall(head.encode() + payload)
     connection.recv(256)
     return connection

@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from dynamo.llm.exceptions import EngineShutdown
+from dynamo.llm.exceptions import EngineShutdown, Unknown
 
+from protocols.bounds import Bound
 from protocols.steps import Delta, EngineId, FinishReason
 from protocols.telemetry import WorkerState
+from service.options.budgets import READ_S
 from service.readers import ABORTED_READER_S
 from tests.doubles.callers import wire_request
-from tests.doubles.engines import IgnoresAbort, NeverFirstToken, ScriptedEngine
+from tests.doubles.engines import DiesAtStep, IgnoresAbort, NeverFirstToken, ScriptedEngine
 from tests.service.worker import PATIENT, budgets, synthetic
 
 if TYPE_CHECKING:
@@ -219,6 +221,42 @@ def test_a_client_that_goes_after_its_end_does_not_hold_cleanup(open_worker: Ope
         worker.leave(call.client)
         shut_down(worker).result(5)
         call.drop()
+
+
+def test_an_answer_that_nobody_reads_holds_neither_memory_nor_drain_nor_cleanup(
+    open_worker: OpenWorker,
+) -> None:
+    """Its reader takes nothing: after the stall time-out nothing is kept for it, also not time."""
+    with open_worker(synthetic(0.0), stall_timeout_s=0.3) as worker:
+        worker.open()
+        call = worker.ask(wire_request(max_tokens=100))
+        worker.until(lambda: worker.outcomes == {"completed": 1})
+        call.finish_step()
+        worker.until(lambda: worker.facade.open_readers == 0)
+        assert worker.graph.ledger.reserved_tokens == 0
+        assert worker.control("drain", timeout_s=1.0)["safe_to_delete"]
+        shut_down(worker).result(10)
+        assert worker.outcomes == {"completed": 1}
+        assert worker.recorder.bounds[Bound.UNREAD_ANSWERS] == 1
+        assert worker.recorder.bounds[Bound.READERS] == 0
+        call.read_to_end()
+        assert isinstance(call.error, Unknown)
+        assert call.finish_reasons == []
+
+
+def test_a_slow_reader_of_a_dead_engine_has_a_moment_and_not_the_budget(open_worker: OpenWorker) -> None:
+    """Its last word is an error; the worker says that it waits for it, and leaves it behind."""
+    engine = DiesAtStep(2)
+    with open_worker(engine) as worker:
+        worker.open()
+        call = worker.ask(wire_request(max_tokens=50))
+        worker.until(lambda: worker.facade.death.is_dead and worker.graph.ledger.is_empty)
+        cleanup = worker.begin_cleanup()
+        cleanup.result(READ_S + 8.0)
+        assert worker.recorder.awaited == [1]
+        assert worker.recorder.bounds[Bound.READERS] == 1
+        call.read_to_end()
+        assert isinstance(call.error, EngineShutdown)
 
 
 def test_an_engine_that_ignores_aborts_does_not_hold_cleanup(open_worker: OpenWorker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
 from actors.wakeup import EventWakeup
+from protocols.errors import ReaderStalled
 from protocols.steps import EngineId, FinishReason
 from protocols.telemetry import CancelReason
 from service.readers import ABORTED_READER_S, Readers
@@ -155,6 +156,50 @@ def test_one_who_is_there_keeps_the_door_open_for_one_who_is_gone() -> None:
         assert now_s() == pytest.approx(5.0 + ABORTED_READER_S, abs=LOOK_S)
 
     run(main())
+
+
+def test_a_reader_that_was_given_up_is_not_there() -> None:
+    """Nobody waits for it, nobody counts it, and it does not delay the exit by a second."""
+
+    async def main() -> None:
+        readers = Readers(ignore)
+        reader(readers).outbox.abandon(Terminal(error=ReaderStalled(30.0)))
+        assert len(readers) == 0
+        assert await readers.wait_closed(LIMIT_S) == 0
+        assert now_s() < 0.001
+
+    run(main())
+
+
+def test_a_reader_that_is_given_up_meanwhile_ends_the_wait() -> None:
+    """From then on nobody is there; one that is, is waited for."""
+
+    async def main() -> None:
+        readers = Readers(ignore)
+        stalled = reader(readers)
+        give_up = Terminal(error=ReaderStalled(30.0))
+        asyncio.get_running_loop().call_at(10.0, stalled.outbox.abandon, give_up)
+        assert await readers.wait_closed(LIMIT_S) == 0
+        assert now_s() == pytest.approx(10.0, abs=LOOK_S)
+
+    run(main())
+
+
+def test_while_it_waits_it_says_for_how_many_and_how_long() -> None:
+    """At once, and every five seconds; of those who are gone nothing is said."""
+    told: list[tuple[int, float]] = []
+
+    async def main() -> None:
+        readers = Readers(lambda count, left_s: told.append((count, left_s)))
+        leave(reader(readers))
+        present = [reader(readers), reader(readers)]
+        asyncio.get_running_loop().call_at(7.0, readers.closed, present[0])
+        asyncio.get_running_loop().call_at(11.0, readers.closed, present[1])
+        await readers.wait_closed(LIMIT_S)
+
+    run(main())
+    assert [count for count, _ in told] == [2, 2, 1]
+    assert [left_s for _, left_s in told] == pytest.approx([50.0, 45.0, 40.0], abs=2 * LOOK_S)
 
 
 def test_a_limit_in_the_past_waits_for_nobody() -> None:
