@@ -322,8 +322,9 @@ def test_a_resume_while_a_drain_leaves_discovery_is_refused(open_worker: OpenWor
         assert store.is_listed
 
 
-def test_a_drain_while_a_resume_joins_discovery_wins(open_worker: OpenWorker) -> None:
-    """The later wish holds, and the resume does not say that it had its way."""
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_drain_while_a_resume_joins_discovery_wins(open_worker: OpenWorker, is_patient: bool) -> None:
+    """The later wish holds, even if its caller hangs up, and the resume does not say that it had its way."""
     with open_worker() as worker:
         worker.start()
         store = SlowEndpoint(worker.events, 0.05)
@@ -334,11 +335,18 @@ def test_a_drain_while_a_resume_joins_discovery_wins(open_worker: OpenWorker) ->
             calls = [asyncio.ensure_future(worker.facade.engine_control("resume", {}))]
             await asyncio.sleep(0.01)
             calls.append(asyncio.ensure_future(worker.facade.engine_control("drain", {})))
+            if not is_patient:
+                # Nobody tells when that is.
+                while worker.graph.drain.state is not WorkerState.DRAINED:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                calls[1].cancel()
             return list(await asyncio.gather(*calls, return_exceptions=True))
 
-        refusal, drained = worker.loop.run(both())
+        refusal, _ = worker.loop.run(both())
         assert isinstance(refusal, InvalidArgument)
-        assert (drained["state"], drained["safe_to_delete"]) == ("drained", True)
+        worker.until(lambda: not worker.facade.discovery.is_listed)
+        status = worker.control("status")
+        assert (status["state"], status["safe_to_delete"]) == ("drained", True)
         assert not store.is_listed
 
 

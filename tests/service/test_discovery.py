@@ -176,7 +176,11 @@ def test_all_who_leave_at_once_share_one_call(
     office = Office(loop_thread, store)
 
     async def leave_together() -> list[bool]:
-        return await asyncio.gather(*(office.discovery.leave() for _ in range(MOST_HANGING + 1)))
+        first = asyncio.create_task(office.discovery.leave())
+        # A store tells nobody that it was called.
+        while not store.events:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return await asyncio.gather(first, *(office.discovery.leave() for _ in range(MOST_HANGING)))
 
     assert not any(loop_thread.run(leave_together()))
     assert store.events == ["unregister"]
@@ -206,6 +210,29 @@ def test_a_join_that_is_late_does_not_outlive_the_signal(
     office.until(lambda: office.settled() and not office.discovery.is_listed)
     assert not store.is_listed
     assert office.joined == 0
+
+
+def test_a_wish_that_was_overtaken_while_it_waited_is_not_asked_for(loop_thread: LoopThread) -> None:
+    """Drained, and while the store thinks it over resumed and drained again; or resumed, and the end comes."""
+    store = SlowEndpoint([], 0.015)
+    office = Office(loop_thread, store)
+
+    async def play(*, is_ending: bool) -> None:
+        calls = [asyncio.create_task(office.discovery.leave())]
+        await asyncio.sleep(0.002)
+        calls.append(asyncio.create_task(office.discovery.join()))
+        await asyncio.sleep(0.002)
+        if is_ending:
+            office.is_over = True
+        else:
+            calls.append(asyncio.create_task(office.discovery.leave()))
+        await asyncio.gather(*calls)
+
+    for is_ending in (False, True):
+        loop_thread.run(play(is_ending=is_ending))
+        office.until(office.settled)
+    assert "register" not in store.events
+    assert not store.is_listed
 
 
 class HangingJoin(EndpointDouble):
