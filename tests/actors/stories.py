@@ -1,7 +1,8 @@
 """Stories: what clients, an engine and an operator do to one graph, as plain data that can be kept.
 
-A story is a list of moves; `Player` in `tests.actors.playing` acts them out on a fake clock and checks the
-graph after every one. ``who`` picks among those who are there, modulo their number.
+A story is a list of moves; `Player` in `tests.actors.playing` acts them out on a fake clock, and the `Judge`
+in `tests.actors.judging` looks at the graph after every one. ``who`` picks among those who are there, modulo
+their number.
 """
 
 from __future__ import annotations

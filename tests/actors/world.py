@@ -173,7 +173,8 @@ class World:
         assert reader.terminals == (1 if outbox.is_drained else 0)
         assert len(reader.tokens) == outbox.taken_tokens
         unread = story.completion_tokens - outbox.taken_tokens
-        assert unread == outbox.waiting_tokens or (visit.is_closed and unread >= 0)
+        is_dropped = visit.is_closed or outbox.is_abandoned
+        assert unread == outbox.waiting_tokens or (is_dropped and unread >= 0)
 
 
 @asynccontextmanager
