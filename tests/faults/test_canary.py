@@ -10,13 +10,14 @@ import uvloop
 
 from tests.doubles.bridge import LoopThread
 from tests.doubles.callers import wire_request
+from tests.doubles.hostile_engine import Fault
 from tests.e2e.health_watch import HealthWatch
+from tests.e2e.waiting import wait_until
 from tests.faults.load import Kind, Load
+from tests.faults.striking import strike
 from tests.service.worker import FacadeWorker, synthetic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.e2e.stacks import Stack, Worker
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
@@ -77,13 +78,58 @@ def test_a_worker_whose_slots_are_busy_for_long_is_healthy(
         assert _probes(worker) > asked
 
 
+@pytest.mark.parametrize(
+    ("users", "engine_queue"), [(1, 0), (SLOTS - 1, 0), (SLOTS - 1, 32), (SLOTS, 32)], ids=str
+)
+def test_a_worker_with_room_and_long_steps_is_healthy(
+    new_stack: StackFactory, figures: Figures, users: int, engine_queue: int
+) -> None:
+    """A slot is free, or the engine's own queue: a probe that went there would come back after its time."""
+    stack = _new(new_stack, 2500, "--engine-queue", str(engine_queue))
+    worker = stack.workers[0]
+    asked = _probes(worker)
+    with HealthWatch(worker) as health, Load(stack.http_port, stack.model()) as load:
+        load.start(Kind.PLAIN, users, max_tokens=8)
+        answers = load.finish(120.0)
+    assert health.bad == []
+    assert [str(answer) for answer in answers if not answer.is_complete] == []
+    assert _probes(worker) > asked
+    figures.record(
+        row="S15",
+        what=f"canary on, {users} of {SLOTS} slots busy, queue {engine_queue}, 2500 ms a step: not 200",
+        value=f"0 of {health.polls} polls, {_probes(worker) - asked} canaries answered",
+        goal="0",
+    )
+
+
+@pytest.mark.parametrize("engine_queue", [0, 32])
+def test_a_worker_whose_engine_hangs_is_not_healthy(
+    new_stack: StackFactory, figures: Figures, engine_queue: int
+) -> None:
+    """With a slot free and users in the others: ``/health`` is not 200, long before the hang watch bites."""
+    options = ("--engine-hang-timeout", "60", "--engine-queue", str(engine_queue))
+    stack = _new(new_stack, 20, *options)
+    worker = stack.workers[0]
+    with Load(stack.http_port, stack.model()) as load:
+        load.start(Kind.PLAIN, SLOTS - 2, max_tokens=1000)
+        hung_s = strike(load, worker, Fault.HANGS)
+        with HealthWatch(worker) as health:
+            bad_s = wait_until(lambda: health.bad, worker.log, 60.0)
+        assert health.bad[0].startswith("503")
+        assert worker.child.exit_code is None
+    what = "canary on, the engine hangs with a slot free: /health not 200 after"
+    figures.record(
+        row="S15", what=what, value=f"{bad_s - hung_s:.1f} s", goal="before the hang time-out, 60 s"
+    )
+
+
 def test_an_idle_worker_answers_its_canaries(new_stack: StackFactory) -> None:
     """The framework does ask, and again; otherwise the two tests above would show nothing."""
     stack = _new(new_stack)
     worker = stack.workers[0]
     asked = _probes(worker)
     with HealthWatch(worker) as health:
-        _wait(lambda: _probes(worker) >= asked + 3)
+        wait_until(lambda: _probes(worker) >= asked + 3, worker.log, every_s=0.1)
     assert health.bad == []
 
 
@@ -107,16 +153,10 @@ def test_probes_are_answered_while_every_reader_stalls(tokens_read: int) -> None
         worker.check_closed()
 
 
-def _new(new_stack: StackFactory, step_ms: float = 20) -> Stack:
-    return new_stack("--max-live", str(PLACES), max_num_seqs=SLOTS, step_ms=step_ms, environ=CANARY)
+def _new(new_stack: StackFactory, step_ms: float = 20, *options: str) -> Stack:
+    words = ("--max-live", str(PLACES), *options)
+    return new_stack(*words, max_num_seqs=SLOTS, step_ms=step_ms, environ=CANARY)
 
 
 def _probes(worker: Worker) -> int:
     return worker.log().count("request.probe")
-
-
-def _wait(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    give_up_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < give_up_s, "what the test waits for never came"
-        time.sleep(0.1)
