@@ -213,7 +213,7 @@ def test_a_join_that_is_late_does_not_outlive_the_signal(
 
 
 def test_a_wish_that_was_overtaken_while_it_waited_is_not_asked_for(loop_thread: LoopThread) -> None:
-    """Drained, and while the store thinks it over resumed and drained again; or resumed, and the end comes."""
+    """Drained, and while the store thinks it over resumed and drained; or resumed, and the end comes."""
     store = SlowEndpoint([], 0.015)
     office = Office(loop_thread, store)
 
