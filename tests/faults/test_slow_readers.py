@@ -7,9 +7,7 @@ answers so long, a token a chunk, that they fill everything between and then the
 
 from __future__ import annotations
 
-import json
 import signal
-import socket
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -25,10 +23,12 @@ from tests.e2e.at_rest import is_at_rest
 from tests.faults.figures import percentile
 from tests.faults.load import Answer, Kind, Load, body_of
 from tests.faults.moments import figures_of
+from tests.faults.stalling import DEEP_TOKENS, stall
 from tests.faults.striking import exit_of
 from tests.service.worker import FacadeWorker, synthetic
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Generator, Iterator
 
     from tests.doubles.bridge import BridgeCall
@@ -44,8 +44,8 @@ MB = 1024 * 1024
 MOST_MB = 20.0
 OUTPUT = 'dynamo_actor_tokens_total{direction="output"}'
 OUTBOX = 'dynamo_actor_bound_reached_total{bound="outbox"}'
-# More than everything between worker and client takes, and how the worker is told to send and to wait.
-DEEP, DEEP_TOKENS = 4, 100_000
+# Clients that the worker itself has to wait for, and what it takes besides: long answers, a token a chunk.
+DEEP = 4
 DEEP_OPTIONS = ("--max-seq-len", "200000", "--chunk-tokens", "1")
 PATIENCE_S = 120.0
 # Far less than the drain's budget of more than 40 s.
@@ -249,15 +249,7 @@ def _wait_held(stack: Stack, count: int) -> None:
 
 def _stall(stack: Stack, max_tokens: int) -> socket.socket:
     answer = Answer(Kind.PLAIN, max_tokens=max_tokens, seed=None)
-    payload = json.dumps(body_of(answer, stack.model())).encode()
-    lines = ["POST /v1/chat/completions HTTP/1.1", "Host: t", "Content-Type: application/json"]
-    head = "\r\n".join([*lines, f"Content-Length: {len(payload)}", "", ""])
-    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", stack.http_port))
-    connection.sendall(head.encode() + payload)
-    connection.recv(256)
-    return connection
+    return stall(stack.http_port, body_of(answer, stack.model()))
 
 
 def _ttfts_s(answers: list[Answer]) -> list[float]:

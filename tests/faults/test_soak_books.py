@@ -48,6 +48,8 @@ def test_books_that_balance_have_no_flaw() -> None:
         (View.EXACT, "failed"),
         (View.EXACT, "interrupted"),
         (View.LEFT, "refused"),
+        (View.STALLED, "completed"),
+        (View.STALLED_LONG, "cancelled"),
     ],
 )
 def test_a_view_that_does_not_fit_is_a_flaw(view: View, outcome: str) -> None:

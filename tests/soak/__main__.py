@@ -16,6 +16,7 @@ from tests.e2e.request_lines import TRACED
 from tests.e2e.stacks import Stack
 from tests.e2e.word_model import write_word_model
 from tests.faults.conftest import HOSTILE, warm
+from tests.faults.stalling import DEEP_TOKENS
 from tests.soak.books import Comparison, compare
 from tests.soak.clients import Clients
 from tests.soak.samples import Sample, Sampler, slope_mb_per_h
@@ -41,7 +42,7 @@ def soak(folder: Path, minutes: float, rate: float, seed: int) -> int:
     """One run. Returns the exit code."""
     options = ["--engine", "synthetic", "--model", str(write_word_model(folder / "model"))]
     options += ["--synthetic-step-ms", str(_STEP_MS), "--max-num-seqs", "128"]
-    options += ["--stall-timeout", str(_STALL_TIMEOUT_S)]
+    options += ["--stall-timeout", str(_STALL_TIMEOUT_S), "--max-seq-len", str(2 * DEEP_TOKENS)]
     environ = {**TRACED, "HOSTILE_ENGINE": json.dumps({"failing_every": _FAILING_EVERY})}
     with Stack(folder / "stack", options, program=HOSTILE, environ=environ) as stack:
         warm(stack)

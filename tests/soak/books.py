@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 _NEVER_SEEN = "never seen"
 # What may have become, at the worker, of a request that looked like this from outside. A client that leaves
-# may come too late, or too early for the frontend to have told anybody.
+# may come too late, or too early for the frontend to have told anybody. One that stalls for some seconds has
+# only left: what it did not read, the frontend took.
 _FITS: dict[View, frozenset[str]] = {
     View.EXACT: frozenset({"completed"}),
     View.ERROR: frozenset({"failed"}),
     View.LEFT: frozenset({"cancelled", "completed", "failed", _NEVER_SEEN}),
-    View.STALLED: frozenset({"cancelled", "stalled", "completed", "failed"}),
+    View.STALLED: frozenset({"cancelled", "failed"}),
+    View.STALLED_LONG: frozenset({"stalled", "failed"}),
 }
 _ERROR = "out of memory for this request"
 

@@ -1,4 +1,8 @@
-"""Clients that come at a steady pace: most read to the end, some hang up, some stop reading first."""
+"""Clients that come at a steady pace: most read to the end, some hang up, some stop reading first.
+
+What a client leaves unread for some seconds the kernel and the frontend take: the worker never hears of it
+but that the client left. So one client at a time, beside those, reads nothing until its worker is stalled.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import aiohttp
 
 from tests.e2e.request_lines import trace_header
 from tests.faults.load import Answer, Kind, body_of
+from tests.faults.stalling import DEEP_TOKENS, stall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
 # What a client that stalls waits before it leaves: beyond the worker's own patience with it.
 STALL_S = 4.0
 _PATIENCE_S = 120.0
+# One that stalls the worker: so many choices, each token a chunk of its own, fill what lies between in 45 s.
+_DEEP_S = 90.0
+_DEEP_CHOICES = 16
 
 
 class Manner(StrEnum):
@@ -31,12 +39,13 @@ class Manner(StrEnum):
 
 
 class View(StrEnum):
-    """What a client saw. The last three are failures, whatever the worker says."""
+    """What a client saw, or did. The last three are failures, whatever the worker says."""
 
     EXACT = "exact"
     ERROR = "error"
     LEFT = "left"
     STALLED = "stalled"
+    STALLED_LONG = "stalled long"
     WRONG = "wrong tokens"
     SILENT = "silent end"
     HUNG = "no end"
@@ -56,6 +65,7 @@ class Clients:
     """All of them, in one loop. on_told: called for each one's end."""
 
     def __init__(self, port: int, model: str, rng: Random, on_told: Callable[[Told], None]) -> None:
+        self._port = port
         self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
         self._model = model
         self._rng = rng
@@ -71,10 +81,22 @@ class Clients:
             asyncio.TaskGroup() as all_of,
         ):
             began_s = time.monotonic()
+            all_of.create_task(self._stall_long(began_s + seconds))
             while (elapsed_s := time.monotonic() - began_s) < seconds:
                 await asyncio.sleep(max(0.0, self._numbers / rate - elapsed_s))
                 self._numbers += 1
                 all_of.create_task(self._client(session, self._numbers))
+
+    async def _stall_long(self, ends_s: float) -> None:
+        """One after another, as long as there is time for a whole one."""
+        answer = Answer(Kind.TWO_CHOICES, max_tokens=DEEP_TOKENS, seed=None)
+        body = body_of(answer, self._model, {"n": _DEEP_CHOICES})
+        while time.monotonic() + _DEEP_S <= ends_s:
+            self._numbers += 1
+            number = self._numbers
+            with await asyncio.to_thread(stall, self._port, body, trace_header(number)):
+                await asyncio.sleep(_DEEP_S)
+            self._on_told(Told(number, answer.kind, View.STALLED_LONG))
 
     async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
         kind = self._rng.choices((Kind.PLAIN, Kind.TWO_CHOICES, Kind.UNARY), (60, 15, 25))[0]
