@@ -239,7 +239,7 @@ def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lin
 
 
 def test_a_bound_is_counted_as_itself(new_recorder: NewRecorder, lines: Lines):
-    """Each has its series from the start. Only the one after which there is nobody to ask has a line."""
+    """Each has its series from the start. Only those after which there is nobody to ask have a line."""
     recorder = new_recorder()
     before = samples_of(recorder.registry)
     for count, bound in enumerate(Bound, start=1):
@@ -248,8 +248,20 @@ def test_a_bound_is_counted_as_itself(new_recorder: NewRecorder, lines: Lines):
     assert counted == {
         f'bound_reached_total{{bound="{bound.value}"}}': count for count, bound in enumerate(Bound, start=1)
     }
-    assert [line["level"] for line in lines.named("engine.stop_timed_out")] == ["WARNING"]
-    assert len(lines.records) == 1
+    for line in ("engine.stop_timed_out", "request.not_read"):
+        assert [each["level"] for each in lines.named(line)] == ["WARNING"]
+    assert len(lines.records) == 2
+
+
+@pytest.mark.parametrize(("readers", "words"), [(1, "waiting for 1 reader"), (2, "waiting for 2 readers")])
+def test_a_worker_that_waits_for_readers_says_so(
+    new_recorder: NewRecorder, lines: Lines, readers: int, words: str
+):
+    """For how many, and for how long at most."""
+    new_recorder().readers_awaited(readers, 1.25)
+    assert lines.named("drain.reading") == [
+        {"level": "INFO", "about": words, "readers": readers, "left_s": 1.25}
+    ]
 
 
 def test_bounds_are_counted_from_any_thread():
