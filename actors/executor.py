@@ -237,9 +237,9 @@ class Executor:
         That is the step itself unless the engine said something that cannot be true: then without
         it, and the request it harms ends here.
         """
-        self._watch.stepped()
         self._kv_listener.step_made(step)
         sound: list[Delta] = []
+        confirmed = 0
         for delta in step.deltas:
             row = self._rows.get(delta.engine_id)
             if row is None:
@@ -252,16 +252,26 @@ class Executor:
             if row.ticket.phase is _PREFILL and delta.token_ids:
                 row.ticket.advance(Phase.DECODE)
             if delta.is_last:
+                confirmed += row.is_aborting
                 self._free(row)
             elif flaw is not None:
                 self._abort(row)
+        if not confirmed or confirmed < len(step.deltas) or not self._is_any_running():
+            self._on_sign_of_life()
         self._fill()
-        if self._ledger.admitted_probes:
-            self._relieve_probes()
-            self._serve_probes()
         if len(sound) == len(step.deltas):
             return step
         return step.with_deltas(sound)
+
+    def _is_any_running(self) -> bool:
+        return any(not (row.is_aborting or row.is_paused) for row in self._rows.values())
+
+    def _on_sign_of_life(self) -> None:
+        """Every step is one, but that which only lets some go while others wait for their tokens."""
+        self._watch.stepped()
+        if self._ledger.admitted_probes:
+            self._relieve_probes()
+            self._serve_probes()
 
     def _fill(self) -> None:
         """Submit while somebody waits and fits."""

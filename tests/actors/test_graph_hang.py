@@ -27,6 +27,15 @@ LONG_S = 40 * TIMEOUT_S
 PATIENT = {"hang_timeout_s": TIMEOUT_S, "stall_timeout_s": 1e6}
 
 
+class LetsGo(ScriptedEngine):
+    """Confirms aborts, and computes nothing for it."""
+
+    def abort(self, engine_id: EngineId) -> None:
+        before = self.progress
+        super().abort(engine_id)
+        self.progress = before
+
+
 async def warm_up(world: World) -> None:
     """The worker's first step, before which nobody looks."""
     first = await world.ask_settled()
@@ -123,6 +132,17 @@ class TestNoHang:
                 assert (await visit.answer()).finish_reasons == ["stop"]
             assert world.crashes == []
 
+    async def test_clients_that_leave_before_their_first_token(self, open_world: OpenWorld) -> None:
+        """One after the other, for long, and the engine lets each of them go: it owed nobody for long."""
+        async with open_world(LetsGo(), **PATIENT) as world:
+            await warm_up(world)
+            for _ in range(12):
+                visit = await world.ask_settled()
+                await anyio.sleep(0.9 * TIMEOUT_S)
+                await visit.leave()
+                await world.settle()
+            assert world.crashes == []
+
     async def test_nothing_to_do(self, open_world: OpenWorld) -> None:
         """An idle worker may be idle for ever, and serves the next request."""
         async with open_world(ScriptedEngine(), **PATIENT) as world:
@@ -216,6 +236,23 @@ class TestHang:
         for visit in world.visits[1:]:
             answer = await visit.answer()
             assert isinstance(answer.error, EngineShutdown) or visit.ticket.outcome is Outcome.CANCELLED
+
+    async def test_letting_others_go_is_no_sign_for_those_who_stay(self, open_world: OpenWorld) -> None:
+        """Clients come and go, the engine confirms each of them, who stays gets nothing: a hang."""
+        stuck_s = 0.0
+
+        async def live(world: World) -> None:
+            nonlocal stuck_s
+            await warm_up(world)
+            await world.ask_settled()
+            stuck_s = anyio.current_time()
+            for _ in range(int(2 * TIMEOUT_S)):
+                visit = await world.ask_settled()
+                await anyio.sleep(1.0)
+                await visit.leave()
+
+        check_one_death(await crash(open_world, live, LetsGo(), **PATIENT), EngineDead)
+        assert TIMEOUT_S <= anyio.current_time() - stuck_s <= TIMEOUT_S * 1.1 + 1e-6
 
     async def test_signs_of_strangers_are_none(self, open_world: OpenWorld) -> None:
         """A late word to an engine that hangs changes nothing: only what it does itself counts."""

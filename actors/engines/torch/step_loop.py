@@ -57,7 +57,7 @@ class StepLoop:
     def run(self) -> None:
         """Step until stopped. Sleeps whenever nothing can move before the next command.
 
-        Commands alone are no sign of life: one who only obeys may be stuck for everybody who stays.
+        The pulse is the runner's: obeying commands is no sign of life to those who wait for tokens.
         """
         can_move = False
         try:
@@ -96,7 +96,6 @@ class StepLoop:
                     processors=self._outfitter.take_use(),
                 )
             )
-            self._runner.pulse.beat()
         return bool(chunks)
 
     def _apply(self, command: Command) -> list[Delta]:

@@ -12,6 +12,7 @@ import pytest
 
 from actors.engines.torch import TorchConfig, TorchEngine
 from actors.engines.torch.attention import PagedAttention
+from actors.engines.torch.scheduler import Scheduler
 from actors.graph import open_graph
 from actors.settings import GraphSettings
 from actors.supervisor import FutureWakeup
@@ -160,6 +161,31 @@ async def test_a_thread_that_is_stuck_is_a_hang(
     assert answer.tokens
     with capsys.disabled():
         print(f"\n  a stuck thread was found out {took_s:.2f} s after it stuck ({HANG_S:g} s and a tenth)")
+
+
+async def test_a_scheduler_that_plans_nothing_is_a_hang_whoever_comes_and_goes(
+    monkeypatch: pytest.MonkeyPatch, model_folder: Callable[[str], Path]
+) -> None:
+    """Its thread obeys every command, and lets those go who leave: who stays is told in time all the same."""
+    crashes: list[BaseException] = []
+    visits: list[Visit] = []
+
+    async def serve() -> None:
+        settings = GraphSettings(hang_timeout_s=HANG_S)
+        async with serving(model_folder("llama"), crashes.append, settings) as service:
+            await service.warm_up()
+            monkeypatch.setattr(Scheduler, "plan", lambda _: [])
+            visits.append(service.ask(max_tokens=3))
+            give_up_s = time.monotonic() + PATIENCE_S
+            while time.monotonic() < give_up_s:
+                guest = service.ask(max_tokens=3)
+                await asyncio.sleep(HANG_S / 20)
+                await guest.leave()
+
+    with pytest.raises(ExceptionGroup):
+        await serve()
+    assert [type(cause) for cause in causes(crashes[0])] == [EngineDead]
+    assert isinstance((await visits[0].answer()).error, EngineShutdown)
 
 
 async def test_a_thread_that_blocks_for_three_seconds_holds_up_nothing_else(
