@@ -199,18 +199,22 @@ def test_chunks_are_counted(open_worker: OpenWorker) -> None:
         assert worker.recorder.chunks == sum(len(call.chunks) for call in calls)
 
 
-def test_the_health_probe_is_answered_by_a_full_worker(open_worker: OpenWorker) -> None:
-    """The framework's own payload, normalised as it does: real work, in a place of its own."""
+def test_the_health_probe_is_answered_by_an_idle_and_by_a_full_worker(open_worker: OpenWorker) -> None:
+    """The framework's own payload, normalised as it does: real work, or no work where users have some."""
     with open_worker(synthetic(20.0), max_live=1) as worker:
         worker.open()
-        busy = worker.ask(wire_request(max_tokens=40))
-        worker.until(lambda: worker.graph.ledger.admitted == 1)
         payload = worker.loop.run(worker.facade.health_check_payload())
         assert payload is not None
-        probe = worker.generate(wire_request(payload.pop("token_ids"), **payload)).read_to_end()
-        check_answer(probe, prompt_tokens=1)
-        assert len(probe.tokens) == 1
-        busy.read_to_end()
+        token_ids = payload.pop("token_ids")
+        for is_full in (False, True):
+            busy = [worker.ask(wire_request(max_tokens=40))] if is_full else []
+            worker.until(lambda: worker.graph.ledger.admitted == len(busy))  # noqa: B023
+            probe = worker.generate(wire_request(token_ids, **payload)).read_to_end()
+            check_answer(probe, prompt_tokens=1)
+            assert probe.finish_reasons == ["length"]
+            assert len(probe.tokens) == (not is_full)
+            for call in busy:
+                call.read_to_end()
 
 
 def test_a_worker_that_is_not_open_has_no_health_payload(open_worker: OpenWorker) -> None:
