@@ -44,6 +44,7 @@ check: setup
 	$(BIN)/pyright -p pyright-tests.json
 	$(BIN)/python -m tools.rooms
 
+# for example: make faults ARGS="-m 'not slow' --moments 6"
 faults: setup
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 

@@ -66,8 +66,9 @@ class Supervisor(Generic[T]):
         )
         either: set[asyncio.Future[Any]] = {ready, self._task}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            # Interrupted before its first step: a task that was cancelled that early never runs.
+        if not ready.done() or (self._is_interrupted and ready.exception() is None):
+            # Before its first step: a task that was cancelled that early never runs. Or in the last moment,
+            # when all was open: it is closing again.
             raise StartStopped(_INTERRUPTED)
         return ready.result()
 

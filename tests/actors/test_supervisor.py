@@ -236,6 +236,21 @@ class TestInterrupt:
         await supervisor.stop()
         assert place.closed_by is None
 
+    async def test_in_the_last_moment_it_is_still_one_of_the_start(self, place: Place) -> None:
+        """All is open, nobody was told yet: the start fails as interrupted, and what was open is closed."""
+
+        @asynccontextmanager
+        async def open_and_be_asked() -> AsyncIterator[Place]:
+            async with place.open() as opened:
+                asyncio.get_running_loop().call_soon(supervisor.interrupt)
+                yield opened
+
+        supervisor = Supervisor(open_and_be_asked)
+        with pytest.raises(StartStopped):
+            await supervisor.start()
+        await supervisor.stop()
+        assert place.closed_by is not None
+
     async def test_without_a_start_it_does_nothing(self, place: Place) -> None:
         """Nothing to give up."""
         Supervisor(place.open).interrupt()

@@ -51,6 +51,7 @@ def test_ten_times_the_load_is_healthy(new_stack: StackFactory, figures: Figures
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step_ms", [20, 2500])
 def test_a_worker_whose_slots_are_busy_for_long_is_healthy(
     new_stack: StackFactory, figures: Figures, step_ms: int
@@ -78,6 +79,7 @@ def test_a_worker_whose_slots_are_busy_for_long_is_healthy(
         assert _probes(worker) > asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("users", "engine_queue"), [(1, 0), (SLOTS - 1, 0), (SLOTS - 1, 32), (SLOTS, 32)], ids=str
 )

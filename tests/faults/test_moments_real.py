@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = 4
 TOKENS = 400

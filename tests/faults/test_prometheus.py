@@ -51,6 +51,8 @@ class Prometheus:
         self._child = Child("prometheus", words, {}, folder / "prometheus.log")
         self._client = Client(port)
         wait_listening(port)
+        # It listens before it answers.
+        wait_until(lambda: self._client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
 
     def stop(self) -> None:
         """By its own pid."""

@@ -14,7 +14,7 @@ from tests.faults.conftest import StackFactory
 from tests.faults.load import Kind, Load
 from tests.faults.moments import BOTH, listed, starting, wait_catching
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
 
 # From the handlers to a worker that serves takes one to three seconds, on a busy machine more.
 LONGEST_S = 3.0
