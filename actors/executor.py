@@ -19,7 +19,7 @@ from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
 from protocols.bounds import Bound
-from protocols.errors import EngineDead, EngineShutdown, GenerationFailed, InternalError
+from protocols.errors import EngineDead, EngineShutdown, FailureCause, GenerationFailed, InternalError
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep
@@ -248,7 +248,7 @@ class Executor:
             if flaw is None:
                 sound.append(delta)
             else:
-                self._end_failed(row.ticket, flaw)
+                self._end_failed(row.ticket, flaw, FailureCause.BROKEN_WORD)
             if row.ticket.phase is _PREFILL and delta.token_ids:
                 row.ticket.advance(Phase.DECODE)
             if delta.is_last:
@@ -294,7 +294,8 @@ class Executor:
         except (EngineShutdown, InternalError):
             raise
         except Exception as exc:
-            self._end_failed(ticket, f"the engine refused the request ({type(exc).__name__})")
+            text = f"the engine refused the request ({type(exc).__name__})"
+            self._end_failed(ticket, text, FailureCause.SUBMIT)
             return
         self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._limits.vocab_size))
         self._used += spec.n
@@ -339,6 +340,6 @@ class Executor:
         if not row.ticket.is_probe:
             self._telemetry.abort_result(result)
 
-    def _end_failed(self, ticket: Ticket, text: str) -> None:
-        error = GenerationFailed(text)
+    def _end_failed(self, ticket: Ticket, text: str, cause: FailureCause) -> None:
+        error = GenerationFailed(text, cause)
         self._ledger.end(ticket, Outcome.FAILED, Terminal(error=error))

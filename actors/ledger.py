@@ -13,7 +13,7 @@ from functools import partial
 from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
 from protocols.caller import Caller
-from protocols.errors import EngineError, ServiceError
+from protocols.errors import EngineError, FailureCause, GenerationFailed, ServiceError
 from protocols.steps import EngineId, FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase, RequestStory, Telemetry
 
@@ -210,7 +210,12 @@ class Ledger:
             trace_headers=ticket.caller.trace_headers,
             execute_context=ticket.execute_context,
             is_moved=_is_moved(ticket, outcome),
+            failure_cause=_cause_of(terminal.error) if outcome is Outcome.FAILED else None,
         )
+
+
+def _cause_of(error: ServiceError | None) -> FailureCause:
+    return error.cause if isinstance(error, GenerationFailed) else FailureCause.DEAD
 
 
 def _is_moved(ticket: Ticket, outcome: Outcome) -> bool:

@@ -21,7 +21,14 @@ from actors.resolving import SpecRules
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
 from protocols.bounds import Bound
-from protocols.errors import EngineShutdown, GenerationFailed, InternalError, Overloaded, RequestError
+from protocols.errors import (
+    EngineShutdown,
+    FailureCause,
+    GenerationFailed,
+    InternalError,
+    Overloaded,
+    RequestError,
+)
 from protocols.messages import Admitted, Resolved, Unprepared
 from protocols.spec import GenerationSpec
 from protocols.telemetry import Outcome, Phase
@@ -111,7 +118,8 @@ class SpecResolver:
         except (EngineShutdown, InternalError):
             raise
         except Exception as exc:
-            error = GenerationFailed(f"the engine could not prepare the request ({type(exc).__name__})")
+            text = f"the engine could not prepare the request ({type(exc).__name__})"
+            error = GenerationFailed(text, FailureCause.PREPARE)
             self._ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
             return None
         return None if ticket.is_ended else self._resolved(ticket, spec)

@@ -7,6 +7,7 @@ to the framework's exceptions. Cancellation is an outcome, never an error.
 from __future__ import annotations
 
 import reprlib
+from enum import StrEnum
 
 
 class ServiceError(Exception):
@@ -61,8 +62,26 @@ class EngineError(ServiceError):
     """The engine's fault, one request. The worker stays."""
 
 
+class FailureCause(StrEnum):
+    """Why a request failed, for the log line and the count."""
+
+    # The engine said so.
+    ENGINE = "engine"
+    # It raised when it was given the request, or while it prepared it.
+    SUBMIT = "submit"
+    PREPARE = "prepare"
+    # It said what cannot be: no token, a choice nobody asked for, an end without a reason.
+    BROKEN_WORD = "broken_word"
+    # It died, or an actor crashed: everybody's end.
+    DEAD = "dead"
+
+
 class GenerationFailed(EngineError):
     """The engine could not go on with one request. The text is stable and free of content."""
+
+    def __init__(self, text: str, cause: FailureCause = FailureCause.ENGINE) -> None:
+        self.cause = cause
+        super().__init__(text)
 
 
 class EngineShutdown(ServiceError):

@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from protocols.bounds import Bound
+from protocols.errors import FailureCause
 from protocols.steps import EngineStep
 
 
@@ -78,6 +79,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     finish_reason: the one that went out. finish_reasons: by choice; a choice that was still open at
     the request's end has the request's, or None where that is an error.
     is_moved: a drain interrupted it, and a frontend can continue it on another worker.
+    failure_cause: of those whose outcome is failed.
     """
 
     engine_id: int
@@ -103,6 +105,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     trace_headers: Mapping[str, str] | None
     execute_context: object = None
     is_moved: bool = False
+    failure_cause: FailureCause | None = None
 
 
 class DrainReport(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from actors.intake import REJECTION_REASONS
+from protocols.errors import FailureCause
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.buckets import DRAIN_S, FIRST_TOKEN_S, INSIDE_S, PER_TOKEN_S, QUEUE_S, REQUEST_S
@@ -68,6 +69,8 @@ class Metrics:
         self._moved = self._counter(
             "requests_moved_total", "Interrupted requests that a frontend can continue on another worker."
         )
+        failed = self._counter("failed_total", "Requests that failed, by what went wrong.", "cause")
+        self._failed = {cause: failed.labels(cause.value) for cause in FailureCause}
         rejected = self._counter("rejected_total", "Requests refused before the engine saw them.", "reason")
         self._rejected = {reason: rejected.labels(reason) for reason in REJECTION_REASONS}
         cancelled = self._counter(
@@ -152,6 +155,8 @@ class Metrics:
         self._outcomes[story.outcome].inc()
         if story.is_moved:
             self._moved.inc()
+        if story.failure_cause is not None:
+            self._failed[story.failure_cause].inc()
         self._request.observe(figures.request_s)
         for child, hop in zip(self._hops, figures.hops, strict=False):
             child.observe(hop.duration_s)

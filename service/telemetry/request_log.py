@@ -126,6 +126,7 @@ def _fields_of(story: RequestStory, figures: Figures, context_id: str) -> dict[s
         "cancel_reason": story.cancel_reason,
         "error_kind": story.error_kind,
         "error": story.error_text,
+        "failure_cause": story.failure_cause,
         "is_moved": story.is_moved or None,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,

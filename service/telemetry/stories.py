@@ -126,6 +126,7 @@ def story_as_dict(
         "cancel_reason": None if story.cancel_reason is None else story.cancel_reason.value,
         "error_kind": story.error_kind,
         "error": story.error_text,
+        "failure_cause": story.failure_cause,
         "n": story.n,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,6 +11,7 @@ import pytest
 from protocols.engine import EngineCapabilities
 from protocols.errors import (
     EngineShutdown,
+    FailureCause,
     GenerationFailed,
     InvalidRequest,
     Overloaded,
@@ -30,6 +32,8 @@ from tests.doubles.engines import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
@@ -231,6 +235,23 @@ class TestHostileEngines:
             assert answer.tokens == [1000]
             assert isinstance(answer.error, GenerationFailed)
             assert world.engine.ids_of("abort") == [visit.id]
+
+    @pytest.mark.parametrize(
+        ("engine", "cause"),
+        [
+            (RaisesOnSubmit, FailureCause.SUBMIT),
+            (EndsWithoutReason, FailureCause.BROKEN_WORD),
+            (partial(MalformedTokens, -1), FailureCause.BROKEN_WORD),
+        ],
+    )
+    async def test_what_went_wrong_is_told(
+        self, open_world: OpenWorld, engine: Callable[[], SteppingEngine], cause: FailureCause
+    ) -> None:
+        """By kind, beside the text: that is what can be counted."""
+        async with open_world(engine()) as world:
+            visit = world.ask(max_tokens=8)
+            await visit.answer()
+            assert world.listener.stories[visit.id].failure_cause is cause
 
     @pytest.mark.parametrize("engine", [RepeatsLast, SpeaksAfterLast, UnknownId])
     async def test_one_that_talks_too_much(self, open_world: OpenWorld, engine: type[SteppingEngine]) -> None:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from protocols.bounds import Bound
 from protocols.engine import EngineInfo
+from protocols.errors import FailureCause
 from protocols.steps import EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.figures import figures_of
@@ -61,6 +62,20 @@ def test_a_served_request_moves_exactly_these():
         'tokens_total{direction="input"}': 12,
         'tokens_total{direction="input_cached"}': 4,
     }
+
+
+@pytest.mark.parametrize("cause", list(FailureCause))
+def test_a_failed_request_counts_by_its_cause(cause: FailureCause):
+    """Once, and so the causes add up to the failed requests."""
+    metrics = _new_metrics()
+    before = samples_of(metrics.registry)
+    story = tale(Outcome.FAILED, Phase.PREFILL, failure_cause=cause)
+    metrics.request_ended(story, figures_of(story))
+    moved = changes(before, samples_of(metrics.registry))
+    assert {name: count for name, count in moved.items() if name.startswith("failed_total")} == {
+        f'failed_total{{cause="{cause.value}"}}': 1
+    }
+    assert moved['requests_total{outcome="failed"}'] == 1
 
 
 def test_a_refused_request_has_no_tokens_and_no_queue():

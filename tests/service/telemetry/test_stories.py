@@ -134,6 +134,7 @@ def test_a_story_in_json():
             "cancel_reason": None,
             "error_kind": None,
             "error": None,
+            "failure_cause": None,
             "n": 1,
             "prompt_tokens": 12,
             "cached_tokens": 4,
