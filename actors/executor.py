@@ -9,9 +9,11 @@ from typing import assert_never
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from actors.held_probes import HeldProbes
 from actors.ledger import Ledger
 from actors.mailbox import receive_all
 from actors.outbox import Terminal
+from actors.rows import Row, Rows
 from actors.step_lane import StepLane
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
@@ -31,18 +33,6 @@ _PREFILL = Phase.PREFILL
 
 # Looks of the hang watch (a tenth of its time-out each) after which an abort counts as unconfirmed.
 UNCONFIRMED_LOOKS = 10
-
-
-@dataclass(slots=True)
-class _Row:
-    """A request the engine has. It costs ``spec.n`` sequences until the engine's last delta."""
-
-    ticket: Ticket
-    spec: GenerationSpec
-    transcript: Transcript
-    is_paused: bool = False
-    is_aborting: bool = False
-    looks_since_abort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +77,8 @@ class Executor:
         self._clock = around.clock
         self._watch = HangWatch(limits.hang_timeout_s)
         self._waiting_room = WaitingRoom(self._telemetry.bound_reached)
-        self._rows: dict[EngineId, _Row] = {}
-        # Health probes that wait for a sign of life of a busy engine.
-        self._held_probes: dict[EngineId, Resolved] = {}
-        self._used = 0
+        self._rows = Rows(limits.batch)
+        self._probes = HeldProbes(ledger, self.vouches, self._is_free_for, self._submit)
 
     async def run(self) -> None:
         """Until it is cancelled. Raises EngineDead when the engine has made its last step."""
@@ -110,7 +98,7 @@ class Executor:
     @property
     def running_sequences(self) -> int:
         """Sequences the engine holds, those being aborted included."""
-        return self._used
+        return self._rows.used
 
     @property
     def waiting_requests(self) -> int:
@@ -120,7 +108,7 @@ class Executor:
     @property
     def is_idle(self) -> bool:
         """Whether neither the executor nor the engine has anything of ours."""
-        return not self._rows and not self._waiting_room and not self._held_probes
+        return not (self._rows or self._waiting_room or self._probes)
 
     def vouches(self) -> bool:
         """Whether the engine is known to be alive without being asked: users keep it busy, and it moves.
@@ -131,11 +119,11 @@ class Executor:
         return self._is_busy() and self._watch.is_moving(self._engine.progress)
 
     def _is_busy(self) -> bool:
-        """Whether the engine works for users, or they have taken every slot and hold it back."""
-        users = [row for row in self._rows.values() if not row.ticket.is_probe]
-        is_at_work = any(row.is_aborting or not row.is_paused for row in users)
-        is_full = sum(row.spec.n for row in users) >= self._limits.batch
-        return is_at_work or is_full or bool(self._waiting_room)
+        return self._rows.are_users_served or bool(self._waiting_room)
+
+    def _is_free_for(self, spec: GenerationSpec) -> bool:
+        """Whether the engine could run this now, beside nobody."""
+        return not self._is_busy() and self._rows.used + spec.n <= self._limits.batch
 
     async def _serve_requests(self) -> None:
         async for resolved in receive_all(self._lanes.inbox):
@@ -160,28 +148,18 @@ class Executor:
         while True:
             await anyio.sleep(self._watch.pause_s)
             self._look_at_aborts()
-            if self._watch.look(is_owed=self._is_step_owed(), progress=self._engine.progress):
+            if self._watch.look(is_owed=self._rows.is_step_owed, progress=self._engine.progress):
                 raise EngineDead(
                     "the engine is hung: requests in flight, no step and no progress (--engine-hang-timeout)"
                 )
-            self._serve_probes()
+            self._probes.serve()
 
     def _look_at_aborts(self) -> None:
         """Say once of each abort that the engine does not confirm. Its slot stays taken until it does."""
-        for row in self._rows.values():
+        for row in self._rows:
             row.looks_since_abort += row.is_aborting
             if row.looks_since_abort == UNCONFIRMED_LOOKS:
                 self._count_abort(row, AbortResult.TIMED_OUT)
-
-    def _is_step_owed(self) -> bool:
-        """A step is due for every abort, and for every request that runs and is not held back.
-
-        Requests beyond the batch may be waiting inside the engine for those that are held.
-        """
-        if any(row.is_aborting for row in self._rows.values()):
-            return True
-        held = sum(row.spec.n for row in self._rows.values() if row.is_paused)
-        return held < min(self._limits.batch, self._used)
 
     def on_resolved(self, resolved: Resolved) -> None:
         """A request may now wait for a slot. One that has ended meanwhile is dropped."""
@@ -189,33 +167,18 @@ class Executor:
         if ticket is None:
             return
         if ticket.is_probe:
-            self._held_probes[ticket.engine_id] = resolved
-            self._serve_probes()
+            self._probes.add(resolved)
             return
-        if self._waiting_room or self._used + resolved.spec.n > self._limits.capacity:
+        if self._waiting_room or self._rows.used + resolved.spec.n > self._limits.capacity:
             self._telemetry.bound_reached(Bound.ENGINE_SEQUENCES)
         self._waiting_room.add(resolved)
         self._fill()
-
-    def _serve_probes(self) -> None:
-        """Answer held probes when the engine vouches for itself; give it the work when it is free for it."""
-        for engine_id, resolved in tuple(self._held_probes.items()):
-            ticket = self._ledger.find(engine_id)
-            is_fitting = self._used + resolved.spec.n <= self._limits.batch
-            if ticket is None:
-                del self._held_probes[engine_id]
-            elif self.vouches():
-                del self._held_probes[engine_id]
-                self._ledger.answer_probe(ticket)
-            elif is_fitting and not self._is_busy():
-                del self._held_probes[engine_id]
-                self._submit(resolved)
 
     def _relieve_probes(self) -> None:
         """Users came after a probe was submitted, and a step has been made: that answers it as well."""
         if not self._is_busy():
             return
-        for row in tuple(self._rows.values()):
+        for row in self._rows:
             if row.ticket.is_probe and not row.is_aborting:
                 self._ledger.answer_probe(row.ticket)
                 self._abort(row)
@@ -229,7 +192,7 @@ class Executor:
                 self._on_flow(engine_id)
             case _:
                 assert_never(message)
-        self._serve_probes()
+        self._probes.serve()
 
     def on_step(self, step: EngineStep) -> EngineStep:
         """Account for one step; returns what the streamer shall see of it.
@@ -241,7 +204,7 @@ class Executor:
         sound: list[Delta] = []
         confirmed = 0
         for delta in step.deltas:
-            row = self._rows.get(delta.engine_id)
+            row = self._rows.find(delta.engine_id)
             if row is None:
                 continue
             flaw = row.transcript.flaw_of(delta)
@@ -256,27 +219,24 @@ class Executor:
                 self._free(row)
             elif flaw is not None:
                 self._abort(row)
-        if not confirmed or confirmed < len(step.deltas) or not self._is_any_running():
+        if not confirmed or confirmed < len(step.deltas) or not self._rows.is_any_running:
             self._on_sign_of_life()
         self._fill()
         if len(sound) == len(step.deltas):
             return step
         return step.with_deltas(sound)
 
-    def _is_any_running(self) -> bool:
-        return any(not (row.is_aborting or row.is_paused) for row in self._rows.values())
-
     def _on_sign_of_life(self) -> None:
         """Every step is one, but that which only lets some go while others wait for their tokens."""
         self._watch.stepped()
         if self._ledger.admitted_probes:
             self._relieve_probes()
-            self._serve_probes()
+            self._probes.serve()
 
     def _fill(self) -> None:
         """Submit while somebody waits and fits."""
-        while self._waiting_room and self._used < self._limits.capacity:
-            resolved = self._waiting_room.next_fitting(self._limits.capacity - self._used)
+        while self._waiting_room and self._rows.used < self._limits.capacity:
+            resolved = self._waiting_room.next_fitting(self._limits.capacity - self._rows.used)
             if resolved is None:
                 return
             self._submit(resolved)
@@ -297,21 +257,20 @@ class Executor:
             text = f"the engine refused the request ({type(exc).__name__})"
             self._end_failed(ticket, text, FailureCause.SUBMIT)
             return
-        self._rows[ticket.engine_id] = _Row(ticket, spec, Transcript(spec, self._limits.vocab_size))
-        self._used += spec.n
+        self._rows.add(Row(ticket, spec, Transcript(spec, self._limits.vocab_size)))
 
     def _on_cancel(self, engine_id: EngineId) -> None:
         if self._waiting_room.discard(engine_id):
             # Slots may have been kept free for it.
             self._fill()
             return
-        row = self._rows.get(engine_id)
+        row = self._rows.find(engine_id)
         if row is not None:
             self._abort(row)
 
     def _on_flow(self, engine_id: EngineId) -> None:
         """Hold a request whose reader is behind, or let it go on. The outbox says which."""
-        row = self._rows.get(engine_id)
+        row = self._rows.find(engine_id)
         if row is None:
             return
         row.ticket.is_flow_posted = False
@@ -322,7 +281,7 @@ class Executor:
                 self._telemetry.bound_reached(Bound.OUTBOX)
             (self._engine.pause if wanted else self._engine.resume)(engine_id)
 
-    def _abort(self, row: _Row) -> None:
+    def _abort(self, row: Row) -> None:
         """The only place that tells the engine to end a request early. It confirms by a last delta."""
         if row.is_aborting:
             return
@@ -330,13 +289,12 @@ class Executor:
         self._count_abort(row, AbortResult.ASKED)
         self._engine.abort(row.ticket.engine_id)
 
-    def _free(self, row: _Row) -> None:
-        del self._rows[row.ticket.engine_id]
-        self._used -= row.spec.n
+    def _free(self, row: Row) -> None:
+        self._rows.remove(row)
         if row.is_aborting:
             self._count_abort(row, AbortResult.CONFIRMED)
 
-    def _count_abort(self, row: _Row, result: AbortResult) -> None:
+    def _count_abort(self, row: Row, result: AbortResult) -> None:
         if not row.ticket.is_probe:
             self._telemetry.abort_result(result)
 

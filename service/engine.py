@@ -68,8 +68,10 @@ class ActorEngine(LLMEngine):
         self._start_failure: BaseException | None = None
         self._loop_lag: asyncio.Task[None] | None = None
         self._loop_guard: LoopGuard | None = None
-        self.kv = KvPublishing(recorder) if plan.publishes_kv_events else None
-        self.discovery = Discovery(lambda: self.is_stopping, self._on_joined, recorder.bound_reached)
+        # Never opened, so without anything to tell, unless the operator asked for it.
+        self.kv = KvPublishing(recorder)
+        # Who comes back tells routers anew: they have dropped what they knew about our cache.
+        self.discovery = Discovery(lambda: self.is_stopping, self.kv.forgotten, recorder.bound_reached)
         self.death = DeathPath(signals, self.discovery)
         self._controls = Controls(self, plan)
 
@@ -137,7 +139,7 @@ class ActorEngine(LLMEngine):
             self._start_failure = exc
             raise
         self._recorder.watch(self._graph)
-        if self.kv is not None:
+        if self._plan.publishes_kv_events:
             self.kv.open(self._loop, self._graph.info)
         _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
@@ -227,8 +229,7 @@ class ActorEngine(LLMEngine):
         await supervisor.stop()
         self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
-        if self.kv is not None:
-            self.kv.close()
+        self.kv.close()
         if self._loop_lag is not None:
             self._loop_lag.cancel()
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
@@ -248,16 +249,15 @@ class ActorEngine(LLMEngine):
 
     async def kv_event_sources(self) -> list[KvEventSource]:
         """Where the framework hands over its publishers, one for each rank of the cache."""
-        return [] if self.kv is None else self.kv.sources()
+        return self.kv.sources()
 
     def component_metrics_dp_ranks(self) -> list[int]:
         """Called in a thread without a loop."""
-        return [] if self.kv is None else self.kv.snapshot_ranks()
+        return self.kv.snapshot_ranks()
 
     def attach_snapshot_publisher(self, publisher: Any) -> None:
         """Called in a thread without a loop."""
-        if self.kv is not None:
-            self.kv.attach_snapshots(publisher)
+        self.kv.attach_snapshots(publisher)
 
     async def logits_processor_spec(self) -> LogitsProcessorSpec | None:
         """The logits processors of every request. Those that requests choose are not activated by it."""
@@ -282,13 +282,8 @@ class ActorEngine(LLMEngine):
             clock=time.monotonic,
             on_crash=self.death.on_crash,
             new_wakeup=FutureWakeup,
-            kv_listener=self.kv or NullKvListener(),
+            kv_listener=self.kv if self._plan.publishes_kv_events else NullKvListener(),
         )
-
-    def _on_joined(self) -> None:
-        """Routers have dropped what they knew about our cache while we were away."""
-        if self.kv is not None:
-            self.kv.forgotten()
 
     def _tell_how_it_closed(self, failure: BaseException | None) -> None:
         """A start that failed was raised, a crash has had its line: what is left broke while stopping."""

@@ -59,7 +59,7 @@ class Tour:
 
     def way(self) -> None:
         """The first request's way through the actors."""
-        self._title("Its way through the worker", "its spans, named actor.…; milliseconds from its arrival")
+        self._title("Its way through the worker", "its spans, named actor.…; ms from its arrival")
         status, body = self.system.post("/engine/control/trace", {"which": "last"})
         stories = json.loads(body).get("stories") if status == 200 else None
         if not stories:

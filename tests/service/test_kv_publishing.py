@@ -124,7 +124,6 @@ def test_nothing_is_told_after_the_end(open_worker: OpenWorker) -> None:
         sources: list[Any] = worker.loop.run(worker.facade.kv_event_sources())
         worker.cleanup()
         kv = worker.facade.kv
-        assert kv is not None
         worker.loop.call(lambda: kv.step_made(_step(stored(1))))
         in_thread(lambda: sources[0].on_ready(router))
         gauges = GaugesDouble()
