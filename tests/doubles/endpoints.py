@@ -59,17 +59,23 @@ class HangingEndpoint(EndpointDouble):
 
 
 class SlowEndpoint(EndpointDouble):
-    """A store that takes its time over everything: what a call was for is so when it comes back."""
+    """A store that takes its time over everything: what a call was for is so when it comes back.
+
+    asked: set by the first call, from when it is under way.
+    """
 
     def __init__(self, events: list[str], seconds: float) -> None:
         super().__init__(events)
         self._seconds = seconds
+        self.asked = asyncio.Event()
 
     async def unregister_endpoint_instance(self) -> None:
+        self.asked.set()
         await asyncio.sleep(self._seconds)
         await super().unregister_endpoint_instance()
 
     async def register_endpoint_instance(self) -> None:
+        self.asked.set()
         await asyncio.sleep(self._seconds)
         await super().register_endpoint_instance()
 

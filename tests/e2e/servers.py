@@ -9,8 +9,8 @@ import os
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from service.demo.processes import Child, free_port
 from tests.e2e.stacks import ROOT
+from tests.e2e.waiting import wait_until
 
 _LISTENS_S = 20.0
 
@@ -32,15 +33,14 @@ def tool(name: str) -> str:
 
 def wait_listening(port: int) -> None:
     """Until somebody accepts connections there."""
-    give_up_s = time.monotonic() + _LISTENS_S
-    while True:
-        try:
+
+    def is_listening() -> bool:
+        with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            assert time.monotonic() < give_up_s, f"nobody listens on port {port}"
-            time.sleep(0.05)
-        else:
-            return
+            return True
+        return False
+
+    wait_until(is_listening, f"nobody listens on port {port}", _LISTENS_S)
 
 
 class Server:

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from service.demo.client import Client, Piece, StreamFailed
 from service.demo.processes import Child, free_port
+from tests.e2e.waiting import wait_until
 
 # A model may have to be loaded on a machine that is busy with other things.
 READY_S = 180.0
@@ -145,17 +145,18 @@ class Stack:
         return port
 
     def _wait(self, is_so: Any) -> None:
-        give_up_s = time.monotonic() + READY_S
-        while time.monotonic() < give_up_s:
+        def is_so_and_all_live() -> bool:
             for child in (self.frontend, *(worker.child for worker in self.workers)):
                 if child is not None and child.exit_code is not None:
                     raise AssertionError(
                         f"{child.name} ended with {child.exit_code}:\n" + "\n".join(child.last_lines(40))
                     )
-            if is_so():
-                return
-            time.sleep(0.05)
-        raise AssertionError("not ready:\n" + "\n".join(self.workers[0].child.last_lines(40)))
+            return bool(is_so())
+
+        def said() -> str:
+            return "not ready:\n" + "\n".join(self.workers[0].child.last_lines(40))
+
+        wait_until(is_so_and_all_live, said, READY_S, every_s=0.05)
 
 
 @dataclass
@@ -186,13 +187,15 @@ class Worker:
 
     def wait_status(self, is_so: Any, timeout_s: float = 10.0) -> dict[str, Any]:
         """Ask until the status is as wished."""
-        give_up_s = time.monotonic() + timeout_s
-        while True:
-            status = self.status()
-            if is_so(status):
-                return status
-            assert time.monotonic() < give_up_s, status
-            time.sleep(0.01)
+        last: dict[str, Any] = {}
+
+        def is_as_wished() -> bool:
+            last.clear()
+            last.update(self.status())
+            return bool(is_so(last))
+
+        wait_until(is_as_wished, lambda: last, timeout_s, every_s=0.01)
+        return last
 
     def send(self, number: signal.Signals) -> None:
         """A signal to its own pid."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from service.demo.processes import free_port
 from tests.e2e.servers import Servers
 from tests.e2e.stacks import Reader, Stack
+from tests.e2e.waiting import wait_log
 from tests.e2e.word_model import word_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -53,11 +53,7 @@ def test_a_signal_while_etcd_is_not_there_ends_the_start_with_code_0(
     )
     try:
         worker = stack.workers[0]
-        give_up_s = time.monotonic() + 60
-        while "etcd not reachable yet" not in worker.log():
-            assert worker.child.exit_code is None
-            assert time.monotonic() < give_up_s
-            time.sleep(0.05)
+        wait_log(worker, "etcd not reachable yet")
         worker.child.ask_to_stop()
         assert worker.child.wait(10) == 0
     finally:

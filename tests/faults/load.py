@@ -14,6 +14,7 @@ import json
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, pairwise, repeat
@@ -24,6 +25,7 @@ import aiohttp
 
 from actors.engines.synthetic import FIRST_TOKEN_ID
 from tests.e2e.request_lines import trace_header
+from tests.e2e.waiting import wait_until
 from tests.e2e.word_model import VOCAB_SIZE, word_of
 
 T = TypeVar("T")
@@ -237,16 +239,12 @@ class Load:
 
     def finish(self, timeout_s: float = 60.0) -> list[Answer]:
         """All answers, in the order they were asked for. One that does not end in time stays ``is_hung``."""
-        give_up_s = time.monotonic() + timeout_s
-        while any(answer.ended_s is None for answer in self._answers) and time.monotonic() < give_up_s:
-            time.sleep(0.01)
+        with suppress(AssertionError):
+            self.wait_ended(self._answers, timeout_s)
         return self._answers
 
     def _wait(self, is_so: Any, timeout_s: float) -> None:
-        give_up_s = time.monotonic() + timeout_s
-        while not is_so():
-            assert time.monotonic() < give_up_s, [str(answer) for answer in self._answers]
-            time.sleep(0.005)
+        wait_until(is_so, lambda: [str(answer) for answer in self._answers], timeout_s, every_s=0.005)
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.stacks import Stack, Worker
-from tests.e2e.waiting import PATIENCE_S, wait_until
+from tests.e2e.waiting import wait_until
 
 PROGRAM = (sys.executable, "-m", "tests.doubles.moment_worker")
 BOTH = [signal.SIGTERM, signal.SIGINT]
@@ -55,19 +54,32 @@ class Gate:
 
     def wait_reader(self) -> int:
         """Until somebody has opened it for reading; a descriptor that holds him there."""
-        give_up_s = time.monotonic() + PATIENCE_S
-        while True:
+        found: list[int] = []
+
+        def is_there() -> bool:
             try:
-                return os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+                found.append(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
             except OSError as exc:
-                if exc.errno != errno.ENXIO or time.monotonic() > give_up_s:
+                if exc.errno != errno.ENXIO:
                     raise
-            time.sleep(0.01)
+            return bool(found)
+
+        wait_until(is_there, f"nobody stands at {self.path.name}")
+        return found[0]
 
 
-def moment_environ(moment: str, gate: Gate) -> dict[str, str]:
-    """What makes a worker of `PROGRAM` stop there."""
-    return {"MOMENT": moment, "MOMENT_GATE": str(gate.path)}
+def synthetic(model: Path) -> list[str]:
+    """Options of a worker without a model."""
+    return ["--engine", "synthetic", "--model", str(model), "--synthetic-step-ms", "10"]
+
+
+def moment_stack(
+    folder: Path, model: Path, moment: str, gate: Gate, *options: str, has_frontend: bool = True
+) -> Stack:
+    """One worker that stops at this moment until the gate opens."""
+    environ = {"MOMENT": moment, "MOMENT_GATE": str(gate.path)}
+    words = [*synthetic(model), *options]
+    return Stack(folder / "stack", words, environ=environ, has_frontend=has_frontend, program=PROGRAM)
 
 
 def wait_catching(worker: Worker, numbers: Iterable[signal.Signals]) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.doubles.hostile_engine import Fault, seed_of
-from tests.e2e.waiting import PATIENCE_S
+from tests.e2e.waiting import PATIENCE_S, wait_until
 from tests.faults.load import Answer, Kind, Load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests.e2e.stacks import Worker
+    from tests.e2e.stacks import Stack, Worker
 
 # With the one that is hit: 64 streams.
 OTHERS = 63
@@ -38,10 +38,17 @@ def strike(load: Load, worker: Worker, fault: Fault, *, max_tokens: int = 200) -
     """Send marked requests until one has hit this worker, the only one that heeds them; when it did."""
     for _ in range(8):
         (marked,) = load.start(Kind.PLAIN, max_tokens=max_tokens, seed=seed_of(fault))
-        while marked.events_seen < _PAST_FAULT and marked.ended_s is None:
-            if (at_s := fault_s(worker, fault)) is not None:
-                return at_s
-            time.sleep(0.005)
+
+        def is_over(marked: Answer = marked) -> bool:
+            return marked.events_seen >= _PAST_FAULT or marked.ended_s is not None
+
+        wait_until(
+            lambda: fault_s(worker, fault) is not None or is_over(),
+            lambda: "neither hit nor past it",
+            every_s=0.005,
+        )
+        if (at_s := fault_s(worker, fault)) is not None:
+            return at_s
     raise AssertionError(f"no request hit the worker: {fault}")
 
 
@@ -81,6 +88,31 @@ def check_survived(answers: Sequence[Answer]) -> Survival:
     assert [str(answer) for answer in fixed if not (answer.is_complete or answer.is_error)] == []
     told = sum(answer.is_error for answer in fixed)
     return Survival(f"{len(lost)} of {len(movable)}", f"{told} of {len(fixed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A worker's end beside another one. seconds: from what it died of to exit 70. ended_s: monotonic."""
+
+    seconds: float
+    ended_s: float
+    answers: list[Answer]
+    survived: Survival
+
+
+def die(stack: Stack, strikes: Callable[[Load], float], *, max_tokens: int = 300) -> Death:
+    """Mixed load on two workers, and what the first one dies of: exit 70, and what can move is exact.
+
+    strikes: does it, and says when that was.
+    """
+    with Load(stack.http_port, stack.model()) as load:
+        mixed(load, max_tokens)
+        load.wait_tokens(10)
+        struck_s = strikes(load)
+        code, ended_s = exit_of(stack.workers[0])
+        answers = load.finish()
+    assert code == 70
+    return Death(ended_s - struck_s, ended_s, answers, check_survived(answers))
 
 
 def exit_of(worker: Worker, timeout_s: float = PATIENCE_S) -> tuple[int, float]:

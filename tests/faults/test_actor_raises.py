@@ -10,7 +10,7 @@ import pytest
 
 from tests.doubles.hostile_engine import Fault
 from tests.faults.load import Kind, Load
-from tests.faults.striking import SOUND, check_survived, exit_of, mixed, strike
+from tests.faults.striking import SOUND, check_survived, die, exit_of, mixed, strike
 
 if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
@@ -62,15 +62,12 @@ def test_a_drain_that_crashes_ends_its_worker_and_no_request(
     """Row 20: SIGTERM, and the drain raises at once: what ran there goes on elsewhere, code 70."""
     stack = new_stack(hostile=({"breaks": "actors.drain:DrainCoordinator._drain"}, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
+
+    def arm_and_drain(load: Load) -> float:
         strike(load, hit, Fault.ARMS)
         hit.send(signal.SIGTERM)
-        asked_s = time.monotonic()
-        code, ended_s = exit_of(hit, 30)
-        answers = load.finish()
-    assert code == 70
-    survived = check_survived(answers)
-    value = f"after {ended_s - asked_s:.1f} s, {survived.lost}"
+        return time.monotonic()
+
+    death = die(stack, arm_and_drain)
+    value = f"after {death.seconds:.1f} s, {death.survived.lost}"
     figures.record(row=20, what="drain raises: exit 70, lost", value=value, goal="0")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.stacks import Stack
 from tests.e2e.waiting import wait_log
 from tests.faults.load import Kind, Load
-from tests.faults.moments import PROGRAM, Gate, figures_of, moment_environ
+from tests.faults.moments import Gate, figures_of, moment_stack
 from tests.faults.striking import incomplete
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.e2e.stacks import Worker
@@ -108,26 +109,32 @@ def test_a_client_that_leaves_in_the_waiting_room_never_reaches_the_engine(new_s
     check_books(worker, cancelled=1)
 
 
+@contextmanager
+def held_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Load, Gate]]:
+    """A worker whose next request stops at this moment until the gate opens."""
+    gate = Gate.in_folder(folder)
+    with (
+        moment_stack(folder, model, moment, gate) as stack,
+        Load(stack.http_port, stack.model()) as load,
+    ):
+        yield stack.workers[0], load, gate
+
+
 def test_a_client_that_leaves_while_its_grammar_is_compiled_never_reaches_the_engine(
     word_model: Path, tmp_path: Path
 ) -> None:
     """Parked in the resolver; others overtake it, before and after."""
-    gate = Gate.in_folder(tmp_path)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    environ = moment_environ("grammar", gate)
-    with Stack(tmp_path / "stack", options, environ=environ, program=PROGRAM) as stack:
-        worker = stack.workers[0]
-        with Load(stack.http_port, stack.model()) as load:
-            leaving = load.start(Kind.GUIDED, 1, max_tokens=20)
-            wait_log(worker, "at grammar")
-            load.hang_up(leaving)
-            worker.wait_status(lambda state: state["live"] == 0)
-            assert worker.status()["outcomes"]["cancelled"] == 1
-            plain = load.start(Kind.PLAIN, 1, max_tokens=20)
-            load.wait_ended(plain)
-            gate.open()
-            guided = load.start(Kind.GUIDED, 1, max_tokens=20)
-            load.finish()
+    with held_at("grammar", tmp_path, word_model) as (worker, load, gate):
+        leaving = load.start(Kind.GUIDED, 1, max_tokens=20)
+        wait_log(worker, "at grammar")
+        load.hang_up(leaving)
+        worker.wait_status(lambda state: state["live"] == 0)
+        assert worker.status()["outcomes"]["cancelled"] == 1
+        plain = load.start(Kind.PLAIN, 1, max_tokens=20)
+        load.wait_ended(plain)
+        gate.open()
+        guided = load.start(Kind.GUIDED, 1, max_tokens=20)
+        load.finish()
         assert incomplete([*plain, *guided]) == []
         assert asked_aborts(worker) == 0
         check_books(worker, cancelled=1, completed=2)
@@ -135,18 +142,13 @@ def test_a_client_that_leaves_while_its_grammar_is_compiled_never_reaches_the_en
 
 def test_a_client_that_leaves_at_the_last_token_changes_nothing(word_model: Path, tmp_path: Path) -> None:
     """The engine has ended the request already: completed it is, and the engine hears nothing."""
-    gate = Gate.in_folder(tmp_path)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    environ = moment_environ("last_token", gate)
-    with Stack(tmp_path / "stack", options, environ=environ, program=PROGRAM) as stack:
-        worker = stack.workers[0]
-        with Load(stack.http_port, stack.model()) as load:
-            leaving = load.start(Kind.PLAIN, 1, max_tokens=7)
-            wait_log(worker, "at last_token")
-            load.hang_up(leaving)
-            gate.open()
-            after = load.start(Kind.PLAIN, 1, max_tokens=7)
-            load.finish()
+    with held_at("last_token", tmp_path, word_model) as (worker, load, gate):
+        leaving = load.start(Kind.PLAIN, 1, max_tokens=7)
+        wait_log(worker, "at last_token")
+        load.hang_up(leaving)
+        gate.open()
+        after = load.start(Kind.PLAIN, 1, max_tokens=7)
+        load.finish()
         assert incomplete(after) == []
         assert asked_aborts(worker) == 0
         check_books(worker, cancelled=0, completed=2)

@@ -118,10 +118,7 @@ def arms(word_model: Path, tmp_path: Path) -> Iterator[dict[str, Arm]]:
             stack.workers.append(worker)
             found[name] = Arm(name, stack.http_port, worker, collector)
         stack.wait_ready()
-        give_up_s = time.monotonic() + PATIENCE_S
-        while set(stack.client.models()) != set(found):
-            assert time.monotonic() < give_up_s, stack.client.models()
-            time.sleep(0.05)
+        wait_until(lambda: set(stack.client.models()) == set(found), stack.client.models, PATIENCE_S)
         yield found
 
 

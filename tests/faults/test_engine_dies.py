@@ -13,10 +13,10 @@ from tests.faults.load import Kind, Load
 from tests.faults.striking import (
     SOUND,
     check_survived,
+    die,
     exit_of,
     instances,
     kill_engine,
-    mixed,
     strike,
 )
 
@@ -37,20 +37,15 @@ def test_an_engine_process_that_is_killed_takes_no_request_with_it(
     """Row 6, running: its requests go on at the second worker, exact; those that cannot move are told."""
     stack = new_stack(hostile=(IN_CHILD, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
-        killed_s = kill_engine(hit)
-        code, ended_s = exit_of(hit, 30)
-        answers = load.finish()
-    assert code == 70
+    death = die(stack, lambda _: kill_engine(hit))
     causes = [line for line in hit.log().splitlines() if "worker.failed" in line]
     assert len(causes) == 1
     assert "process ended with code -9" in causes[0]
-    survived = check_survived(answers)
-    moved = [answer for answer in answers if answer.kind is Kind.PLAIN]
-    told = [answer.ended_s or ended_s for answer in answers if answer.is_error]
+    killed_s = death.ended_s - death.seconds
+    moved = [answer for answer in death.answers if answer.kind is Kind.PLAIN]
+    told = [answer.ended_s or death.ended_s for answer in death.answers if answer.is_error]
     told_s = max(told, default=killed_s) - killed_s
+    survived = death.survived
     figures.record(row=6, what="running: plain and unary lost", value=survived.lost, goal="0")
     figures.record(row=6, what="running: n=2 and guided told of it", value=survived.told, goal="counted")
     figures.record(
@@ -62,9 +57,7 @@ def test_an_engine_process_that_is_killed_takes_no_request_with_it(
         value=f"{max(max(answer.gaps_s) for answer in moved):.2f} s",
         goal="recorded",
     )
-    figures.record(
-        row=6, what="running: exit 70 after", value=f"{ended_s - killed_s:.1f} s", goal="its budget"
-    )
+    figures.record(row=6, what="running: exit 70 after", value=f"{death.seconds:.1f} s", goal="its budget")
 
 
 def test_an_idle_worker_whose_engine_is_killed_goes_at_once(
@@ -102,17 +95,10 @@ def test_an_engine_that_gives_up_ends_its_worker(
     """Field reports: a dead engine must not leave a worker behind that looks alive and serves errors."""
     stack = new_stack(hostile=({}, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=200)
-        load.wait_tokens(10)
-        struck_s = strike(load, hit, fault)
-        code, ended_s = exit_of(hit, 30)
-        answers = load.finish()
-    assert code == 70
-    check_survived(answers)
+    death = die(stack, lambda load: strike(load, hit, fault), max_tokens=200)
     assert "worker.failed" in hit.log()
     what = f"engine {fault.value}: exit 70 after"
-    figures.record(row="6", what=what, value=f"{ended_s - struck_s:.1f} s", goal="its budget")
+    figures.record(row="6", what=what, value=f"{death.seconds:.1f} s", goal="its budget")
 
 
 def test_an_engine_that_is_killed_during_the_drain_takes_no_request_with_it(
@@ -121,16 +107,13 @@ def test_an_engine_that_is_killed_during_the_drain_takes_no_request_with_it(
     """SIGTERM, then the engine dies while requests finish: they go on at the second worker; code 70."""
     stack = new_stack(hostile=(IN_CHILD, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
+
+    def drain_and_kill(_: Load) -> float:
         hit.send(signal.SIGTERM)
         hit.wait_status(lambda state: state["state"] == "draining")
-        kill_engine(hit)
-        code, _ = exit_of(hit, 30)
-        answers = load.finish()
-    assert code == 70
-    survived = check_survived(answers)
+        return kill_engine(hit)
+
+    survived = die(stack, drain_and_kill).survived
     figures.record(row=6, what="killed during a drain: plain and unary lost", value=survived.lost, goal="0")
     figures.record(
         row=6, what="killed during a drain: n=2 and guided told", value=survived.told, goal="counted"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.doubles.hostile_engine import Fault
-from tests.faults.load import Load
-from tests.faults.striking import SOUND, check_survived, exit_of, mixed, strike
+from tests.faults.striking import SOUND, die, strike
 
 if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
@@ -25,19 +24,14 @@ def test_a_hung_engine_ends_its_worker_and_no_request(new_stack: StackFactory, f
     """Row 4: exit 70 in time; what ran there goes on at the second worker, every token once."""
     stack = new_stack("--engine-hang-timeout", f"{HANG_TIMEOUT_S:g}", hostile=({}, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
-        hung_s = strike(load, hit, Fault.HANGS)
-        code, ended_s = exit_of(hit, 30)
-        answers = load.finish()
-    assert code == 70
-    survived = check_survived(answers)
+    death = die(stack, lambda load: strike(load, hit, Fault.HANGS))
     assert "the engine is hung" in hit.log()
     goal = f"{HANG_TIMEOUT_S:g} s + 1 s + {GRACE_S:g} s of grace"
-    figures.record(row=4, what="from the hang to exit 70", value=f"{ended_s - hung_s:.1f} s", goal=goal)
-    figures.record(row=4, what="requests that can move: lost", value=survived.lost, goal="0")
-    figures.record(row=4, what="n=2 and guided: ended with an error", value=survived.told, goal="counted")
+    figures.record(row=4, what="from the hang to exit 70", value=f"{death.seconds:.1f} s", goal=goal)
+    figures.record(row=4, what="requests that can move: lost", value=death.survived.lost, goal="0")
+    figures.record(
+        row=4, what="n=2 and guided: ended with an error", value=death.survived.told, goal="counted"
+    )
 
 
 def test_an_engine_that_keeps_the_event_loop_ends_its_worker_and_no_request(
@@ -46,15 +40,6 @@ def test_an_engine_that_keeps_the_event_loop_ends_its_worker_and_no_request(
     """Field report: no step, no watchdog, no signal handler runs; a thread ends the process, code 70."""
     stack = new_stack("--engine-hang-timeout", f"{HANG_TIMEOUT_S:g}", hostile=({}, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
-        frozen_s = strike(load, hit, Fault.FREEZES)
-        code, ended_s = exit_of(hit, 60)
-        answers = load.finish()
-    assert code == 70
-    check_survived(answers)
+    death = die(stack, lambda load: strike(load, hit, Fault.FREEZES))
     assert "the event loop has stood still" in hit.log()
-    figures.record(
-        row=4, what="event loop kept: exit 70 after", value=f"{ended_s - frozen_s:.1f} s", goal="11 s"
-    )
+    figures.record(row=4, what="event loop kept: exit 70 after", value=f"{death.seconds:.1f} s", goal="11 s")

@@ -14,11 +14,10 @@ from tests.e2e.waiting import wait_log, wait_until
 from tests.faults.load import Kind, Load
 from tests.faults.striking import (
     SOUND,
-    check_survived,
+    die,
     engine_process,
     exit_of,
     incomplete,
-    mixed,
     strike,
 )
 
@@ -112,15 +111,8 @@ def test_a_dead_engine_that_refuses_to_stop_ends_all_the_same(
     """Death and a stop that never returns: the second worker takes over, exit 70."""
     stack = new_stack("--engine-hang-timeout", "5", hostile=({"stop": how}, SOUND))
     hit, _ = stack.workers
-    with Load(stack.http_port, stack.model()) as load:
-        mixed(load, max_tokens=300)
-        load.wait_tokens(10)
-        struck_s = strike(load, hit, Fault.DIES)
-        code, ended_s = exit_of(hit, 60)
-        answers = load.finish()
-    assert code == 70
-    survived = check_survived(answers)
-    value = f"{ended_s - struck_s:.1f} s, {survived.lost} lost"
+    death = die(stack, lambda load: strike(load, hit, Fault.DIES))
+    value = f"{death.seconds:.1f} s, {death.survived.lost} lost"
     figures.record(row="stop", what=f"engine dead and {how}: exit 70 after", value=value, goal="its budget")
 
 

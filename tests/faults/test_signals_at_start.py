@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,26 +14,42 @@ from tests.e2e.stacks import Stack
 from tests.e2e.waiting import wait_log
 from tests.faults.moments import (
     BOTH,
-    PROGRAM,
     Gate,
     listed,
-    moment_environ,
+    moment_stack,
     starting,
+    synthetic,
     wait_handled,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.stacks import Worker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-def synthetic(model: Path) -> list[str]:
-    """Options of a worker without a model."""
-    return ["--engine", "synthetic", "--model", str(model), "--synthetic-step-ms", "10"]
+@contextmanager
+def starting_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
+    """A worker that has come to this moment of its start. Afterwards nothing is listed."""
+    gate = Gate.in_folder(folder)
+    with starting(moment_stack(folder, model, moment, gate, has_frontend=False)) as worker:
+        wait_log(worker, f"at {moment}")
+        yield worker, gate
+    assert listed(folder / "stack") == []
 
 
-def moment_stack(folder: Path, model: Path, moment: str, gate: Gate) -> Stack:
-    """One worker, no frontend."""
-    environ = moment_environ(moment, gate)
-    return Stack(folder / "stack", synthetic(model), environ=environ, has_frontend=False, program=PROGRAM)
+@contextmanager
+def stopping_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
+    """An idle worker that was told to stop and has come to this moment. Afterwards nothing is listed."""
+    gate = Gate.in_folder(folder)
+    with starting(moment_stack(folder, model, moment, gate, has_frontend=False)) as worker:
+        wait_log(worker, "engine.ready")
+        worker.send(signal.SIGTERM)
+        wait_log(worker, f"at {moment}")
+        yield worker, gate
+    assert listed(folder / "stack") == []
 
 
 @pytest.mark.parametrize("number", BOTH)
@@ -55,12 +73,9 @@ def test_a_signal_before_the_engine_is_there_ends_the_start_with_0(
     word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     """Fetching the model's files, loading the engine: nobody waits for their end."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, moment, gate)) as worker:
-        wait_log(worker, f"at {moment}")
+    with starting_at(moment, tmp_path, word_model) as (worker, _):
         worker.send(number)
         assert worker.child.wait(20) == 0
-    assert listed(tmp_path / "stack") == []
 
 
 @pytest.mark.parametrize("number", BOTH)
@@ -69,22 +84,17 @@ def test_a_signal_between_start_and_service_ends_with_0(
     word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     """The engine is there, the worker not yet in discovery: it leaves nothing in the store."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, moment, gate)) as worker:
-        wait_log(worker, f"at {moment}")
+    with starting_at(moment, tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()
         assert worker.child.wait(30) == 0
-    assert listed(tmp_path / "stack") == []
 
 
 @pytest.mark.parametrize("moment", ["load", "registration", "serving"])
 def test_a_second_signal_during_the_start_ends_with_70(word_model: Path, tmp_path: Path, moment: str) -> None:
     """Whoever asks twice is told that it was forced."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, moment, gate)) as worker:
-        wait_log(worker, f"at {moment}")
+    with starting_at(moment, tmp_path, word_model) as (worker, gate):
         # Stopped, it gets both at once.
         worker.send(signal.SIGSTOP)
         worker.send(signal.SIGTERM)
@@ -94,7 +104,6 @@ def test_a_second_signal_during_the_start_ends_with_70(word_model: Path, tmp_pat
         if moment != "load":
             gate.open()
         assert worker.child.wait(30) == 70
-    assert listed(tmp_path / "stack") == []
 
 
 @pytest.mark.parametrize("number", BOTH)
@@ -102,25 +111,16 @@ def test_a_second_signal_while_the_engine_stops_ends_with_70(
     word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """An idle worker in its cleanup, its engine slow to stop."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, "cleanup", gate)) as worker:
-        wait_log(worker, "engine.ready")
-        worker.send(signal.SIGTERM)
-        wait_log(worker, "at cleanup")
+    with stopping_at("cleanup", tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()
         assert worker.child.wait(30) == 70
-    assert listed(tmp_path / "stack") == []
 
 
 def test_a_signal_that_meets_a_cleanup_without_end_ends_with_70(word_model: Path, tmp_path: Path) -> None:
     """The engine never stops: the worker's own limit ends the process, not a signal."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, "cleanup", gate)) as worker:
-        wait_log(worker, "engine.ready")
-        worker.send(signal.SIGTERM)
-        wait_log(worker, "at cleanup")
+    with stopping_at("cleanup", tmp_path, word_model) as (worker, _):
         worker.send(signal.SIGTERM)
         assert worker.child.wait(40) == 70
 
@@ -130,13 +130,8 @@ def test_a_signal_after_the_framework_has_returned_changes_nothing(
     word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """All is done and said; the code is the planned one."""
-    gate = Gate.in_folder(tmp_path)
-    with starting(moment_stack(tmp_path, word_model, "returned", gate)) as worker:
-        wait_log(worker, "engine.ready")
-        worker.send(signal.SIGTERM)
-        wait_log(worker, "at returned")
+    with stopping_at("returned", tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()
         assert worker.child.wait(30) == 0
-    assert listed(tmp_path / "stack") == []

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.request_lines import TRACED
-from tests.e2e.stacks import Reader, Stack
+from tests.e2e.stacks import Reader
 from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
 from tests.faults.books import handed_on, misbooked
 from tests.faults.load import Answer, Kind, Load
 from tests.faults.moments import (
     BOTH,
-    PROGRAM,
     Gate,
     figures_of,
-    moment_environ,
+    moment_stack,
     wait_handled,
 )
 from tests.faults.striking import exit_of, incomplete
@@ -28,6 +28,7 @@ from tests.faults.striking import exit_of, incomplete
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.e2e.stacks import Worker
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
@@ -45,6 +46,26 @@ PACES = {"prefill": (1500, 3, 0), "mid-stream": (20, 100, 20)}
 def silent(answers: list[Answer]) -> list[str]:
     """Those that ended with neither a reason nor an error, or did not end, or are not exact."""
     return [str(answer) for answer in answers if answer.is_silent or answer.is_hung or not answer.is_exact]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of a load and its worker. Seconds to the exit, from the signal and from the last answer."""
+
+    answers: list[Answer]
+    since_signal_s: float
+    since_last_s: float
+
+
+def stop(worker: Worker, load: Load, number: signal.Signals = signal.SIGTERM) -> Stopped:
+    """A signal, all answers, and the exit, with code 0."""
+    worker.send(number)
+    asked_s = time.monotonic()
+    answers = load.finish(150)
+    code, exit_s = exit_of(worker)
+    assert code == 0
+    last_s = max(answer.ended_s or exit_s for answer in answers)
+    return Stopped(answers, exit_s - asked_s, exit_s - last_s)
 
 
 @pytest.mark.parametrize("number", BOTH)
@@ -65,16 +86,13 @@ def test_a_signal_loses_none_of_32(
         load.start(Kind.TWO_CHOICES, 4, max_tokens=tokens)
         worker.wait_status(lambda state: state["live"] == 32)
         load.wait_tokens(seen)
-        worker.send(number)
-        answers = load.finish()
-        code, exit_s = exit_of(worker)
-    assert incomplete(answers) == []
-    assert code == 0
-    last_s = max(answer.ended_s or exit_s for answer in answers)
+        stopped = stop(worker, load, number)
+    lost = incomplete(stopped.answers)
+    assert lost == []
     figures.record(
         row=9,
         what=f"{number.name} at {moment}, 32 in flight: lost; exit after the last",
-        value=f"{len(incomplete(answers))} of 32; {exit_s - last_s:.2f} s",
+        value=f"{len(lost)} of 32; {stopped.since_last_s:.2f} s",
         goal="0; 0.5 s",
     )
 
@@ -87,16 +105,13 @@ def test_a_signal_loses_none_of_256(new_stack: StackFactory, figures: Figures) -
         for _ in range(8):
             load.wait_tokens(1, load.start(Kind.PLAIN, 32, max_tokens=500))
         worker.wait_status(lambda state: state["in_flight"] == 256, timeout_s=60)
-        worker.send(signal.SIGTERM)
-        answers = load.finish(150)
-        code, exit_s = exit_of(worker)
-    assert incomplete(answers) == []
-    assert code == 0
-    last_s = max(answer.ended_s or exit_s for answer in answers)
+        stopped = stop(worker, load)
+    lost = incomplete(stopped.answers)
+    assert lost == []
     figures.record(
         row=9,
         what="SIGTERM, 256 in flight: lost; exit after the last",
-        value=f"{len(incomplete(answers))} of 256; {exit_s - last_s:.2f} s",
+        value=f"{len(lost)} of 256; {stopped.since_last_s:.2f} s",
         goal="0; 0.5 s",
     )
 
@@ -107,9 +122,7 @@ def test_a_signal_at_the_last_token_loses_nothing(
 ) -> None:
     """The engine has ended the request, its last chunk is on its way to the framework."""
     gate = Gate.in_folder(tmp_path)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    environ = moment_environ("last_token", gate)
-    with Stack(tmp_path / "stack", options, environ=environ, program=PROGRAM) as stack:
+    with moment_stack(tmp_path, word_model, "last_token", gate) as stack:
         worker = stack.workers[0]
         reader = Reader(stack.client, stack.model(), "w5", {"max_tokens": 7}).start()
         wait_log(worker, "at last_token")
@@ -133,18 +146,14 @@ def test_requests_that_outlive_the_budget_are_told_before_the_hard_exit(
         load.start(Kind.GUIDED, 4, max_tokens=FOREVER)
         load.start(Kind.TWO_CHOICES, 4, max_tokens=FOREVER)
         load.wait_tokens(5)
-        worker.send(signal.SIGTERM)
-        asked_s = time.monotonic()
-        answers = load.finish()
-        code, exit_s = exit_of(worker)
-    assert silent(answers) == []
-    assert all(answer.is_error for answer in answers)
-    assert code == 0
-    left_s = HARD_EXIT_S - (exit_s - asked_s)
+        stopped = stop(worker, load)
+    assert silent(stopped.answers) == []
+    told = sum(answer.is_error for answer in stopped.answers)
+    assert told == 32
     figures.record(
         row=10,
         what="SIGTERM, 32 requests longer than the budget: told; before the hard exit",
-        value=f"{sum(answer.is_error for answer in answers)} of 32; {left_s:.1f} s",
+        value=f"{told} of 32; {HARD_EXIT_S - stopped.since_signal_s:.1f} s",
         goal="all; 2 s",
     )
 
@@ -158,17 +167,12 @@ def test_an_engine_that_does_not_stop_meets_our_own_limit_before_the_frameworks(
     with Load(stack.http_port, stack.model()) as load:
         load.start(Kind.TWO_CHOICES, 4, max_tokens=FOREVER)
         load.wait_tokens(5)
-        worker.send(signal.SIGTERM)
-        asked_s = time.monotonic()
-        answers = load.finish()
-        code, exit_s = exit_of(worker)
-    assert silent(answers) == []
-    assert code == 0
-    left_s = HARD_EXIT_S - (exit_s - asked_s)
+        stopped = stop(worker, load)
+    assert silent(stopped.answers) == []
     figures.record(
         row=10,
         what="engine that does not stop: exit before the hard exit",
-        value=f"{left_s:.1f} s",
+        value=f"{HARD_EXIT_S - stopped.since_signal_s:.1f} s",
         goal="2 s",
     )
 
@@ -247,10 +251,7 @@ def test_what_the_budget_interrupts_is_in_the_log_and_in_the_metric(
 ) -> None:
     """20 s of tokens, 2 s to drain: EngineShutdown, every token once, counted, exit 0 within 5 s more."""
     gate = Gate.in_folder(tmp_path)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    options += ["--drain-timeout", "2"]
-    environ = moment_environ("cleanup", gate)
-    with Stack(tmp_path / "stack", options, environ=environ, program=PROGRAM) as stack:
+    with moment_stack(tmp_path, word_model, "cleanup", gate, "--drain-timeout", "2") as stack:
         worker = stack.workers[0]
         with Load(stack.http_port, stack.model()) as load:
             (answer,) = load.start(Kind.PLAIN, max_tokens=FOREVER)

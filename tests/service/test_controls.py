@@ -306,7 +306,7 @@ def test_a_resume_while_a_drain_leaves_discovery_is_refused(open_worker: OpenWor
 
         async def both() -> list[Any]:
             calls = [asyncio.ensure_future(worker.facade.engine_control("drain", {}))]
-            await asyncio.sleep(0.01)
+            await store.asked.wait()
             calls.append(asyncio.ensure_future(worker.facade.engine_control("resume", {})))
             return list(await asyncio.gather(*calls, return_exceptions=True))
 
@@ -330,10 +330,11 @@ def test_a_drain_while_a_resume_joins_discovery_wins(open_worker: OpenWorker, is
         store = SlowEndpoint(worker.events, 0.05)
         worker.loop.run(worker.facade.on_endpoint_ready(store))
         worker.control("drain")
+        store.asked.clear()
 
         async def both() -> list[Any]:
             calls = [asyncio.ensure_future(worker.facade.engine_control("resume", {}))]
-            await asyncio.sleep(0.01)
+            await store.asked.wait()
             calls.append(asyncio.ensure_future(worker.facade.engine_control("drain", {})))
             if not is_patient:
                 # Nobody tells when that is.

@@ -218,10 +218,13 @@ def test_a_wish_that_was_overtaken_while_it_waited_is_not_asked_for(loop_thread:
     office = Office(loop_thread, store)
 
     async def play(*, is_ending: bool) -> None:
+        store.asked.clear()
         calls = [asyncio.create_task(office.discovery.leave())]
-        await asyncio.sleep(0.002)
+        await store.asked.wait()
         calls.append(asyncio.create_task(office.discovery.join()))
-        await asyncio.sleep(0.002)
+        for _ in range(10):
+            # Until it stands in line for the store.
+            await asyncio.sleep(0)
         if is_ending:
             office.is_over = True
         else:
