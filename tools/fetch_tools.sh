@@ -1,45 +1,102 @@
 #!/usr/bin/env bash
-# Fetch the servers that the tests talk to into .tools/, as Debian packages, without root: make tools
+# Fetch what the tests talk to into .tools/, as Debian packages, without root: make tools
 # They are unpacked, not installed: no service is started and nothing outside .tools/ changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly packages=(prometheus etcd-server nats-server)
-readonly programs=(prometheus promtool etcd nats-server)
+readonly servers=(prometheus promtool etcd nats-server)
+readonly server_packages=(prometheus etcd-server nats-server)
+readonly browser=(chromium chromedriver)
+readonly browser_packages=(chromium chromium-driver fonts-liberation)
 readonly tools=$PWD/.tools
 
-has_all() {
+has() { # every one of these programs
   local program
-  for program in "${programs[@]}"; do [ -x "$tools/bin/$program" ] || return 1; done
+  for program; do [ -x "$tools/bin/$program" ] || return 1; done
 }
 
-if has_all; then exit 0; fi
+if has "${servers[@]}" "${browser[@]}"; then exit 0; fi
 
 for command in apt-get dpkg-deb; do
   command -v "$command" >/dev/null || {
     echo "tools: no $command here. These programs are taken from Debian packages; on another system put" >&2
-    echo "tools: ${programs[*]} into $tools/bin yourself. Tests that need them are skipped without." >&2
+    echo "tools: ${servers[*]} ${browser[*]} into $tools/bin yourself (links will do)." >&2
+    echo "tools: Tests that need them are skipped without." >&2
     exit 69
   }
 done
 
-echo "tools: fetching ${packages[*]} into .tools (about 30 MB of downloads, 125 MB on disk)"
-unpack=$(mktemp -d "${TMPDIR:-/tmp}/tools.XXXXXX")
+mkdir -p "$tools/bin"
+unpack=$(mktemp -d "$tools/unpack.XXXXXX")
 trap 'rm -rf "$unpack"' EXIT
 
-# Package lists of our own: reading the system's may need root to refresh them first.
-mkdir -p "$unpack/lists/partial" "$unpack/archives/partial" "$unpack/files"
-apt() { apt-get -q -o "Dir::State::lists=$unpack/lists" -o "Dir::Cache=$unpack" -o "APT::Sandbox::User=" "$@"; }
-apt update >"$unpack/log" 2>&1 && (cd "$unpack" && apt download "${packages[@]}") >>"$unpack/log" 2>&1 || {
-  tail -n 5 "$unpack/log" >&2
-  echo "tools: apt-get could not fetch ${packages[*]} (its last lines are above)" >&2
-  exit 69
+# Package lists and archives of our own, and no lock: the system's would need root.
+apt() {
+  apt-get -q -y -o "Dir::State::lists=$unpack/lists" -o "Dir::Cache=$unpack" -o "APT::Sandbox::User=" \
+    -o "Debug::NoLocking=1" "$@" >>"$unpack/log" 2>&1 || {
+    tail -n 5 "$unpack/log" >&2
+    echo "tools: apt-get $* failed (its last lines are above)" >&2
+    exit 69
+  }
 }
-for package in "$unpack"/*.deb; do dpkg-deb -x "$package" "$unpack/files"; done
 
-mkdir -p "$tools/bin"
-for program in "${programs[@]}"; do
-  install -m 755 "$unpack"/files/usr/*bin/"$program" "$tools/bin/$program"
-  "$tools/bin/$program" --version >/dev/null  # starts at all: no shared library is missing
+unpack_into() { # a folder, everything that was fetched
+  local package
+  for package in "$unpack"/archives/*.deb; do dpkg-deb -x "$package" "$1"; done
+  rm "$unpack"/archives/*.deb
+}
+
+fetch_servers() {
+  echo "tools: fetching ${server_packages[*]} into .tools (about 30 MB of downloads, 125 MB on disk)"
+  (cd "$unpack/archives" && apt download "${server_packages[@]}")
+  unpack_into "$unpack/servers"
+  local program
+  for program in "${servers[@]}"; do install -m 755 "$unpack"/servers/usr/*bin/"$program" "$tools/bin/$program"; done
+}
+
+# A browser is not one file: it comes with the shared libraries that this machine has not, and fonts.
+fetch_browser() {
+  echo "tools: fetching ${browser_packages[*]} and the libraries they lack here into .tools"
+  echo "tools: (130 to 220 MB of downloads, 400 to 700 MB on disk: the more, the barer this machine is)"
+  apt install --download-only --no-install-recommends "${browser_packages[@]}"
+  unpack_into "$unpack/chromium"
+  rm -rf "$unpack"/chromium/usr/share/{doc,locale,man} "$tools/chromium"
+  write_font_settings "$unpack/chromium/fonts.conf"
+  mv "$unpack/chromium" "$tools/chromium"
+  local program
+  for program in "${browser[@]}"; do write_wrapper "$program"; done
+}
+
+write_font_settings() { # a file; the same fonts on every machine, its own ones only for what these lack
+  cat >"$1" <<EOF
+<?xml version="1.0"?>
+<fontconfig>
+  <dir>$tools/chromium/usr/share/fonts</dir>
+  <dir>/usr/share/fonts</dir>
+  <cachedir>$tools/chromium/font-cache</cachedir>
+  <alias><family>sans-serif</family><prefer><family>Liberation Sans</family></prefer></alias>
+  <alias><family>system-ui</family><prefer><family>Liberation Sans</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
+</fontconfig>
+EOF
+}
+
+write_wrapper() { # a program of the browser's package, so that it finds its libraries and fonts
+  local libraries
+  libraries=$(find "$tools/chromium" -name 'lib*.so*' -not -path '*/lib/chromium/*' -printf '%h\n' | sort -u | paste -sd:)
+  cat >"$tools/bin/$1" <<EOF
+#!/bin/sh
+export LD_LIBRARY_PATH="$libraries" FONTCONFIG_FILE="$tools/chromium/fonts.conf"
+exec "$tools/chromium/usr/lib/chromium/$1" "\$@"
+EOF
+  chmod 755 "$tools/bin/$1"
+}
+
+mkdir -p "$unpack/lists/partial" "$unpack/archives/partial"
+apt update
+has "${servers[@]}" || fetch_servers
+has "${browser[@]}" || fetch_browser
+for program in "${servers[@]}" "${browser[@]}"; do
+  "$tools/bin/$program" --version >/dev/null # starts at all: no shared library is missing
 done
 echo "tools: $(cd "$tools/bin" && echo *)"
