@@ -19,6 +19,7 @@ from protocols.messages import Admitted, Submit
 from protocols.requests import decode_request, unknown_keys
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Telemetry
+from protocols.trace_link import read_trace_link
 
 # Keys without a meaning that are named of one request; a request may bring thousands.
 MOST_NAMED = 8
@@ -82,6 +83,7 @@ class RequestIntake:
         request = decode_request(submit.wire)
         self._name_unknown(submit.wire)
         ticket.prompt_tokens = len(request.token_ids)
+        ticket.predecessor = read_trace_link(request.migration_link)
         if is_vouched_for:
             self._ledger.answer_probe(ticket)
             return None

@@ -113,6 +113,8 @@ class Ledger:
 
     def note_cancel(self, ticket: Ticket, reason: CancelReason) -> None:
         """Write why a request is about to end early; the first reason holds. Probes are in no count."""
+        if ticket.times.cancelled_s is None:
+            ticket.times.cancelled_s = self._clock()
         ticket.cancel_reason = ticket.cancel_reason or reason
         if not ticket.is_probe:
             self._telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)
@@ -209,6 +211,14 @@ class Ledger:
             is_probe=ticket.is_probe,
             trace_headers=ticket.caller.trace_headers,
             execute_context=ticket.execute_context,
+            cancelled_s=None if ticket.cancel_reason is None else times.cancelled_s,
+            chunks=outbox.chunks,
+            pace=ticket.pace.marks(),
+            preemptions=ticket.preemptions,
+            preempted_s=tuple(ticket.preempted_s),
+            sampling=ticket.sampling,
+            max_tokens=ticket.max_tokens,
+            predecessor=ticket.predecessor,
             is_moved=_is_moved(ticket, outcome),
             failure_cause=_cause_of(terminal.error) if outcome is Outcome.FAILED else None,
         )

@@ -48,6 +48,7 @@ class Outbox:
         self.bound_tokens = 0
         self.waiting_tokens = 0
         self.taken_tokens = 0
+        self.chunks = 0
         # The reader's clock: since when it owes us a step. It runs while tokens wait, and from the end on.
         self.waiting_since_s: float | None = None
         self.is_held = False
@@ -123,6 +124,7 @@ class Outbox:
         return self._closed({"token_ids": [], "index": terminal.index}, terminal)
 
     def _next_chunk(self) -> GenerateChunk:
+        self.chunks += 1
         first = self._waiting.popleft()
         token_ids, positions = self._merged(first) if self._waiting else (first.token_ids, first.positions)
         self.taken_tokens += len(token_ids)

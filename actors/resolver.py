@@ -145,6 +145,7 @@ class SpecResolver:
 
     def _resolved(self, ticket: Ticket, spec: GenerationSpec) -> Resolved:
         ticket.n = spec.n
+        ticket.sampling, ticket.max_tokens = spec.sampling, spec.stop.max_tokens
         ticket.is_movable = spec.is_movable
         if spec.output.logprobs is not None or spec.output.prompt_logprobs is not None:
             ticket.outbox.logprobs = LogprobWriter()

@@ -9,8 +9,11 @@ from actors.outbox import Terminal
 from actors.step_lane import StepLane
 from actors.ticket import Ticket
 from protocols.errors import GenerationFailed
-from protocols.steps import Delta, EngineStep, FinishReason
+from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 from protocols.telemetry import Outcome, Telemetry
+
+MOST_PREEMPTIONS = 8
+"""Of one request whose times are kept; all are counted."""
 
 
 class ChunkStreamer:
@@ -34,6 +37,8 @@ class ChunkStreamer:
         engine still says about them is nobody's.
         """
         tokens = 0
+        for engine_id in step.preempted:
+            self._note_preempted(engine_id, step.started_s)
         for delta in step.deltas:
             ticket = self._ledger.find(delta.engine_id)
             if ticket is None:
@@ -42,12 +47,21 @@ class ChunkStreamer:
                 _begin(ticket, delta, step.ended_s)
             if delta.token_ids:
                 ticket.outbox.put(delta, step.ended_s)
+                ticket.pace.note(step.ended_s, len(delta.token_ids))
                 tokens += len(delta.token_ids)
             if delta.is_last:
                 self._end(ticket, delta)
             elif delta.finish_reason is not None:
                 ticket.finish_reasons[delta.index] = delta.finish_reason.value
         self._telemetry.step_done(step, tokens)
+
+    def _note_preempted(self, engine_id: EngineId, now_s: float) -> None:
+        ticket = self._ledger.find(engine_id)
+        if ticket is None:
+            return
+        ticket.preemptions += 1
+        if len(ticket.preempted_s) < MOST_PREEMPTIONS:
+            ticket.preempted_s.append(now_s)
 
     def _end(self, ticket: Ticket, delta: Delta) -> None:
         """The last word of the whole request: on the wire, the reason of its last choice.

@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from actors.outbox import Outbox
+from actors.pace import Pace
 from protocols.caller import Caller
 from protocols.errors import InternalError
+from protocols.spec import Sampling
 from protocols.steps import EngineId
 from protocols.telemetry import CancelReason, Outcome, Phase
+from protocols.trace_link import TraceLink
 
 _NEXT: dict[Phase, frozenset[Phase]] = {
     Phase.RESOLVING: frozenset({Phase.WAITING, Phase.FINISHED}),
@@ -32,6 +35,7 @@ class Times:
     resolved_s: float | None = None  # resolver
     submitted_s: float | None = None  # executor
     first_token_s: float | None = None  # streamer
+    cancelled_s: float | None = None  # whoever learns first that it will end early
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +57,11 @@ class Ticket:
     reserved_tokens: int = 0
     deadline_s: float | None = None
     budget_s: float | None = None
+    predecessor: TraceLink | None = None
     # resolver
     n: int = 1
+    sampling: Sampling | None = None
+    max_tokens: int | None = None
     is_movable: bool = False  # not known before it is resolved
     # graph: the monitor has been told that the caller left
     is_cancel_posted: bool = False
@@ -63,6 +70,10 @@ class Ticket:
     is_flow_posted: bool = False
     # streamer
     cached_tokens: int = 0
+    pace: Pace = field(default_factory=Pace)
+    preemptions: int = 0
+    # of the first few
+    preempted_s: list[float] = field(default_factory=list[float])
     # of the choices that ended before the request did
     finish_reasons: dict[int, str] = field(default_factory=dict[int, str])
     # monitor; first writer wins, read by all

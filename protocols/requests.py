@@ -93,6 +93,8 @@ class GenerateRequest(Struct, frozen=True):
     mm_processor_kwargs: dict[str, Any] | None = None
     prompt_embeds: str | None = None
     encoder_result: dict[str, Any] | None = None
+    # Of a request that goes on from another worker, where traces are exported: see `trace_link`.
+    migration_link: Any = None
     is_probe: bool = msgspec.field(default=False, name="_HEALTH_CHECK")
 
 

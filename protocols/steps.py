@@ -109,6 +109,8 @@ class EngineStep(Struct, frozen=True, gc=False):
     cached_blocks: KV blocks that belong to nobody and are kept for reuse.
     kv_events: what changed in the KV cache, in order.
     processors: the logits processors that were called since the step before.
+    preempted: the requests that lost the memory of a sequence to others before this step, one entry for each
+    sequence; it is computed again later.
     """
 
     deltas: list[Delta]
@@ -119,6 +121,7 @@ class EngineStep(Struct, frozen=True, gc=False):
     cached_blocks: int = 0
     kv_events: tuple[KvEvent, ...] = ()
     processors: tuple[ProcessorUse, ...] = ()
+    preempted: tuple[EngineId, ...] = ()
 
     def with_deltas(self, deltas: list[Delta]) -> EngineStep:
         """The same step saying something else."""

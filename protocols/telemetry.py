@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from protocols.bounds import Bound
 from protocols.errors import FailureCause
+from protocols.spec import Sampling
 from protocols.steps import EngineStep
+from protocols.trace_link import TraceLink
 
 
 class Outcome(StrEnum):
@@ -70,6 +72,13 @@ class AbortResult(StrEnum):
     TIMED_OUT = "timed_out"
 
 
+class Mark(NamedTuple):
+    """So many completion tokens, of all choices, had come at this moment (monotonic seconds)."""
+
+    at_s: float
+    tokens: int
+
+
 class RequestStory(Struct, frozen=True, kw_only=True):
     """Everything about one request at its end. No content: counts, times, reasons.
 
@@ -78,6 +87,12 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     error_text: of an engine's fault, which never has content in it; a caller's mistake quotes the caller.
     finish_reason: the one that went out. finish_reasons: by choice; a choice that was still open at
     the request's end has the request's, or None where that is an error.
+    cancelled_s: when the reason for its early end came to be: the caller's leaving was heard, the deadline
+    passed. The answer to it is the end.
+    chunks: given to the reader. pace: marks of the tokens, evenly thinned, the first token's among them.
+    preemptions: how often a sequence of it lost its memory to another request and was computed again;
+    preempted_s: when, of the first few.
+    sampling, max_tokens: of the resolved request. predecessor: of a request that began on another worker.
     is_moved: a drain interrupted it, and a frontend can continue it on another worker.
     failure_cause: of those whose outcome is failed.
     """
@@ -104,6 +119,14 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     is_probe: bool
     trace_headers: Mapping[str, str] | None
     execute_context: object = None
+    cancelled_s: float | None = None
+    chunks: int = 0
+    pace: tuple[Mark, ...] = ()
+    preemptions: int = 0
+    preempted_s: tuple[float, ...] = ()
+    sampling: Sampling | None = None
+    max_tokens: int | None = None
+    predecessor: TraceLink | None = None
     is_moved: bool = False
     failure_cause: FailureCause | None = None
 

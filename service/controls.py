@@ -133,9 +133,9 @@ class Controls:
         return to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:
-        stories = self._worker.recorder.stories
-        found = stories.select(body.get("which", "last"))
-        return {"stories": [stories.as_dict(story) for story in found]}
+        recorder = self._worker.recorder
+        found = recorder.stories.select(body.get("which", "last"))
+        return {"worker": recorder.worker, "stories": [recorder.stories.as_dict(story) for story in found]}
 
     @contextmanager
     def _place(self) -> Generator[None]:

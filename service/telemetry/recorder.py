@@ -61,11 +61,29 @@ class RecorderSettings:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     bounds: BoundCounts = field(default_factory=BoundCounts)
 
+    @property
+    def worker(self) -> dict[str, str | None]:
+        """Who tells the stories, for those who ask several workers."""
+        return {
+            "instance_id": self.instance_id,
+            "version": self.version,
+            "engine": self.engine,
+            "model": self.model,
+        }
+
 
 class Recorder:
     """Implements `protocols.telemetry.Telemetry`. Belongs to the event loop, except where said."""
 
-    def __init__(self, metrics: Metrics, stories: Stories, log: RequestLog, spans: Spans | None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        stories: Stories,
+        log: RequestLog,
+        spans: Spans | None,
+        worker: Mapping[str, str | None] | None = None,
+    ) -> None:
+        self.worker = {} if worker is None else dict(worker)
         self._metrics = metrics
         self._log = log
         self._spans = spans
@@ -210,7 +228,7 @@ def build_recorder(settings: RecorderSettings) -> Recorder:
     count_repeats(metrics.bounds)
     traces = read_trace_settings(settings.environ)
     spans = None if traces is None else _build_spans(settings, traces, metrics, log)
-    return Recorder(metrics, Stories(metrics.bounds), log, spans)
+    return Recorder(metrics, Stories(metrics.bounds), log, spans, settings.worker)
 
 
 def _build_spans(

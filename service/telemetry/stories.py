@@ -131,10 +131,18 @@ def story_as_dict(
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,
         "completion_tokens": story.completion_tokens,
+        "chunks": story.chunks,
         "duration_ms": _ms(figures.request_s),
         "queue_ms": _ms(figures.queue_s),
         "ttft_ms": _ms(figures.ttft_s),
         "itl_mean_ms": _ms(figures.itl_mean_s),
+        "itl_p50_ms": _ms(figures.itl_p50_s),
+        "cancelled_ms": None if story.cancelled_s is None else _since(story.cancelled_s, figures),
+        "preemptions": story.preemptions,
+        "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
+        "marks": [[_since(mark.at_s, figures), mark.tokens] for mark in story.pace],
+        "is_sampled": figures.trace is not None and figures.trace.is_sampled,
+        "predecessor": None if story.predecessor is None else story.predecessor._asdict(),
         "hops": [_hop_as_dict(hop, figures) for hop in figures.hops],
     }
 
@@ -150,6 +158,12 @@ def _hop_as_dict(hop: Hop, figures: Figures) -> dict[str, Any]:
         entry["waiting_ms"] = _ms((hop.end_s if submitted_s is None else submitted_s) - hop.start_s)
         entry["prefill_ms"] = None if submitted_s is None else _ms(hop.end_s - submitted_s)
     return entry
+
+
+def _since(at_s: float, figures: Figures) -> float:
+    """Milliseconds from the arrival, within the request."""
+    last_s = figures.hops[-1].end_s
+    return round((min(max(at_s, figures.hops[0].start_s), last_s) - figures.hops[0].start_s) * 1000, 3)
 
 
 def _ms(seconds: float | None) -> float | None:

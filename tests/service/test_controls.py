@@ -497,7 +497,7 @@ def test_with_the_token_everything_works(open_worker: OpenWorker, is_loopback: b
         worker.open()
         assert worker.control("drain", token=TOKEN)["state"] == "drained"
         assert worker.control("resume", token=TOKEN)["state"] == "serving"
-        assert worker.control("trace", token=TOKEN) == {"stories": []}
+        assert worker.control("trace", token=TOKEN)["stories"] == []
         assert worker.control("status")["state"] == "serving"
 
 
@@ -511,7 +511,9 @@ def test_the_trace_route_shows_stories_without_content(open_worker: OpenWorker, 
         worker.open()
         for _ in range(3):
             worker.generate(wire_request([31_337], max_tokens=2)).read_to_end()
-        stories = worker.control("trace", which=which)["stories"]
+        told = worker.control("trace", which=which)
+        assert told["worker"] == recorder.worker
+        stories = told["stories"]
         expected = {"last": [3, 2, 1], "failed": [], "nobody": [], 1: [1]}
         if isinstance(which, str | int) and which in expected:
             assert [story["engine_id"] for story in stories] == expected[which]

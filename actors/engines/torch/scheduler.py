@@ -78,6 +78,8 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._arrivals = 0
+        # Whose sequences lost their blocks since `take_preempted`.
+        self._preempted: list[EngineId] = []
 
     def add(self, engine_id: EngineId, spec: GenerationSpec) -> Request:
         """A new request, last in the order of arrival."""
@@ -156,11 +158,17 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         """Back to waiting. Its tokens stay; what is not in the cache any more is computed again."""
         self._on_bound(Bound.KV_BLOCKS)
+        self._preempted.append(sequence.request.engine_id)
         self._running.remove(sequence)
         if not sequence.output_tokens:
             sequence.lost.append(range(sequence.known_tokens, sequence.computed_tokens))
         self._pool.take_back(sequence, is_proved=False)
         insort(self._waiting, sequence, key=lambda waiting: waiting.arrival)
+
+    def take_preempted(self) -> tuple[EngineId, ...]:
+        """Whose sequences went back to waiting since the last call, one entry each."""
+        taken, self._preempted = tuple(self._preempted), []
+        return taken
 
     def _admit(self) -> None:
         """Move waiting sequences to running, oldest first, while slots and blocks last."""

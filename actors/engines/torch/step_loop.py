@@ -83,7 +83,8 @@ class StepLoop:
         deltas += self._compute(chunks)
         events = self._pool.take_events()
         # Late tokens are no hang: whoever watches the engine must hear from it.
-        if chunks or deltas or events or self._has_late:
+        preempted = self._scheduler.take_preempted()
+        if chunks or deltas or events or preempted or self._has_late:
             self._bridge.deliver(
                 EngineStep(
                     deltas,
@@ -94,6 +95,7 @@ class StepLoop:
                     cached_blocks=self._pool.cached_blocks,
                     kv_events=events,
                     processors=self._outfitter.take_use(),
+                    preempted=preempted,
                 )
             )
         return bool(chunks)

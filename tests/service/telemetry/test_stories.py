@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocols.bounds import Bound
-from protocols.telemetry import Outcome, Phase
+from protocols.telemetry import Mark, Outcome, Phase
+from protocols.trace_link import TraceLink
 from service.telemetry.figures import figures_of
 from service.telemetry.stories import FAILED, LAST, MOST_TOLD, SLOW, WINDOW_S, Stories, story_as_dict
 from tests.doubles.listeners import RecordingTelemetry
-from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
+from tests.service.telemetry.tales import PARENT_ID, SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
 
 if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
@@ -115,7 +116,16 @@ def test_unknown_ids_find_nothing():
 def test_a_story_in_json():
     """Every figure, in milliseconds, from the arrival on."""
     told = story_as_dict(
-        tale(trace_headers=SAMPLED, finish_reason="length"),
+        tale(
+            trace_headers=SAMPLED,
+            finish_reason="length",
+            chunks=3,
+            pace=(Mark(100.5, 1), Mark(101.0, 3), Mark(102.5, 9)),
+            preemptions=2,
+            preempted_s=(100.75, 102.0),
+            cancelled_s=102.25,
+            predecessor=TraceLink(TRACE_ID, PARENT_ID),
+        ),
         wall=lambda: 1_000_000_200.25,
         clock=lambda: 200.25,
     )
@@ -139,10 +149,18 @@ def test_a_story_in_json():
             "prompt_tokens": 12,
             "cached_tokens": 4,
             "completion_tokens": 9,
+            "chunks": 3,
             "duration_ms": 2500.0,
             "queue_ms": 250.0,
             "ttft_ms": 500.0,
             "itl_mean_ms": 250.0,
+            "itl_p50_ms": 250.0,
+            "cancelled_ms": 2250.0,
+            "preemptions": 2,
+            "preempted_ms": [750.0, 2000.0],
+            "marks": [[500.0, 1], [1000.0, 3], [2500.0, 9]],
+            "is_sampled": True,
+            "predecessor": {"trace_id": TRACE_ID, "span_id": PARENT_ID},
             "hops": [
                 {"name": "actor.intake", "start_ms": 0.0, "duration_ms": 62.5},
                 {"name": "actor.resolve", "start_ms": 62.5, "duration_ms": 62.5},
