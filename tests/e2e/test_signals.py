@@ -26,7 +26,12 @@ def test_a_signal_loses_no_request_running_or_waiting(
     stack = new_stack("--max-num-seqs", "2", step_ms=10)
     worker = stack.workers[0]
     readers = [Reader(stack.client, stack.model(), "w5", {"max_tokens": 60}).start() for _ in range(6)]
-    worker.wait_status(lambda state: state["live"] == 6 and state["in_flight"] == 2)
+
+    def are_all_there() -> bool:
+        state = worker.status()
+        return state["live"] == 6 and state["in_flight"] == 2
+
+    wait_until(are_all_there, lambda: str([worker.status(), *(reader.error for reader in readers)]), 10)
     worker.send(number)
     for reader in readers:
         reader.finish()
