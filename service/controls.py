@@ -20,6 +20,7 @@ from protocols.errors import InvalidRequest, Overloaded
 from protocols.telemetry import WorkerState
 from service.plan import ServingPlan
 from service.telemetry.process import rss_bytes
+from service.telemetry.stories import MOST_TOLD, Kept
 from service.translation import to_framework
 
 if TYPE_CHECKING:
@@ -133,9 +134,19 @@ class Controls:
         return to_framework(InvalidRequest("resume", now, "a worker that is drained or serving"))
 
     def _trace(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Stories of requests that have ended, by an ``id`` or of those that ``which`` names."""
         recorder = self._worker.recorder
-        found = recorder.stories.select(body.get("which", "last"))
-        return {"worker": recorder.worker, "stories": [recorder.stories.as_dict(story) for story in found]}
+        limit = body.get("limit", MOST_TOLD)
+        if type(limit) is not int or not 1 <= limit <= MOST_TOLD:
+            raise to_framework(InvalidRequest("limit", limit, f"a number from 1 to {MOST_TOLD}"))
+        which, wanted = body.get("which", Kept.LAST), body.get("id")
+        if which not in tuple(Kept) or (wanted is not None and "which" in body):
+            raise to_framework(InvalidRequest("which", which, f"one of {', '.join(Kept)}, or an id instead"))
+        if wanted is not None and not isinstance(wanted, str):
+            raise to_framework(InvalidRequest("id", wanted, "a text: the id of an engine, context or trace"))
+        stories = recorder.stories
+        found = stories.select(Kept(which), limit) if wanted is None else stories.find(wanted, limit)
+        return {"worker": recorder.worker, "stories": [stories.as_dict(story) for story in found]}
 
     @contextmanager
     def _place(self) -> Generator[None]:

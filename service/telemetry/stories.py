@@ -1,7 +1,7 @@
 """The last finished requests, for whoever asks what happened: the trace route and the demo.
 
-What failed and what was slow is what people ask about, so neither is pushed out by the many
-requests that went well.
+What failed, what was slow and what a tracing back-end shows is what people ask about, so none of it
+is pushed out by the many requests that went well.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import heapq
 import time
 from collections import deque
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from protocols.bounds import Bound, ignore_bound
 from protocols.telemetry import Outcome
 from service.telemetry.figures import HopName, figures_of
 from service.telemetry.identifiers import shown_id
-from service.telemetry.waterfall import render_waterfall
+from service.telemetry.traceparent import parse_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,16 +27,22 @@ if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
     from service.telemetry.figures import Figures, Hop
 
-__all__ = ["Stories", "render_waterfall", "story_as_dict"]
-
-# Together 256 stories, about 200 KB.
-LAST, FAILED, SLOW = 128, 64, 32
-# In one answer.
-MOST_TOLD = 16
+# Together 320 stories. The marks of their tokens are most of it: at most 2.5 MB.
+LAST, FAILED, TRACED, SLOW = 128, 64, 64, 32
+# In one answer: more would keep the event loop for longer than a few milliseconds.
+MOST_TOLD = 64
 # The slowest of this window and of the one before it are kept: the cold start does not stay on top for ever.
 WINDOW_S = 600.0
 
 _FAILURES = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.INTERRUPTED})
+
+
+class Kept(StrEnum):
+    """What can be asked for without an id."""
+
+    LAST = "last"
+    SLOWEST = "slowest"
+    FAILED = "failed"
 
 
 class Stories:
@@ -48,6 +55,7 @@ class Stories:
         self._on_bound = on_bound
         self._last: deque[RequestStory] = deque(maxlen=LAST)
         self._failed: deque[RequestStory] = deque(maxlen=FAILED)
+        self._traced: deque[RequestStory] = deque(maxlen=TRACED)
         # Heaps of (duration, engine id, story): the id is unique, so stories are never compared.
         self._slow: list[tuple[float, int, RequestStory]] = []
         self._slow_before: list[tuple[float, int, RequestStory]] = []
@@ -60,6 +68,8 @@ class Stories:
         self._last.append(story)
         if story.outcome in _FAILURES:
             self._failed.append(story)
+        if figures.trace is not None and figures.trace.is_sampled:
+            self._traced.append(story)
         if story.ended_s >= self._window_ends_s:
             is_next = story.ended_s < self._window_ends_s + WINDOW_S
             self._slow_before = self._slow if is_next else []
@@ -71,23 +81,27 @@ class Stories:
         elif entry > self._slow[0]:
             heapq.heapreplace(self._slow, entry)
 
-    def select(self, which: str | int, limit: int = MOST_TOLD) -> list[RequestStory]:
-        """At most ``limit`` stories, what was asked for most likely first.
-
-        which: "last" or "failed" (newest first), "slowest" (slowest first), or an id: the engine's (a
-        number) or the caller's (several requests may have had it; newest first).
-        """
-        found: Iterator[RequestStory]
+    def select(self, which: Kept, limit: int = MOST_TOLD) -> list[RequestStory]:
+        """At most ``limit`` stories; last and failed: newest first, slowest: slowest first."""
         match which:
-            case "last":
-                found = reversed(self._last)
-            case "failed":
-                found = reversed(self._failed)
-            case "slowest":
-                found = (story for _, _, story in sorted(self._slow + self._slow_before, reverse=True))
+            case Kept.LAST:
+                return self._told(reversed(self._last), limit)
+            case Kept.FAILED:
+                return self._told(reversed(self._failed), limit)
+            case Kept.SLOWEST:
+                slow = sorted(self._slow + self._slow_before, reverse=True)
+                return self._told((story for _, _, story in slow), limit)
             case _:
-                wanted = str(which)
-                found = (story for story in self._all() if wanted in (str(story.engine_id), story.context_id))
+                assert_never(which)
+
+    def find(self, wanted: str, limit: int = MOST_TOLD) -> list[RequestStory]:
+        """At most ``limit`` stories with this id, newest first: the engine's, the caller's, or the trace's.
+
+        The caller's also in the form in which it is shown. Several requests may have had it.
+        """
+        return self._told((story for story in self._all() if wanted in _ids_of(story)), limit)
+
+    def _told(self, found: Iterator[RequestStory], limit: int) -> list[RequestStory]:
         told = list(islice(found, limit))
         if next(found, None) is not None:
             self._on_bound(Bound.TRACE_ANSWER)
@@ -96,12 +110,19 @@ class Stories:
     def _all(self) -> list[RequestStory]:
         """Every story once, newest first."""
         slow = (story for _, _, story in self._slow + self._slow_before)
-        by_id = {story.engine_id: story for stories in (self._last, self._failed, slow) for story in stories}
+        places = (self._last, self._failed, self._traced, slow)
+        by_id = {story.engine_id: story for stories in places for story in stories}
         return sorted(by_id.values(), key=lambda story: story.ended_s, reverse=True)
 
     def as_dict(self, story: RequestStory) -> dict[str, Any]:
         """See `story_as_dict`."""
         return story_as_dict(story)
+
+
+def _ids_of(story: RequestStory) -> tuple[str, ...]:
+    trace = parse_traceparent(story.trace_headers)
+    ids = (str(story.engine_id), story.context_id, shown_id(story.context_id))
+    return ids if trace is None else (*ids, trace.trace_id)
 
 
 def story_as_dict(
@@ -142,6 +163,7 @@ def story_as_dict(
         "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
         "marks": [[_since(mark.at_s, figures), mark.tokens] for mark in story.pace],
         "is_sampled": figures.trace is not None and figures.trace.is_sampled,
+        "is_moved": story.is_moved,
         "predecessor": None if story.predecessor is None else story.predecessor._asdict(),
         "hops": [_hop_as_dict(hop, figures) for hop in figures.hops],
     }

@@ -20,7 +20,8 @@ from service.telemetry.loop_lag import INTERVAL_S, LoopLag
 from service.telemetry.metrics import Metrics
 from service.telemetry.recorder import Recorder
 from service.telemetry.request_log import RequestLog
-from service.telemetry.stories import Stories, render_waterfall
+from service.telemetry.stories import Kept, Stories
+from service.telemetry.waterfall import render_waterfall
 from tests.service.telemetry.collectors import attributes_of
 from tests.service.telemetry.readings import changes, samples_of
 from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, report_of_drain, tale, tale_of_each
@@ -39,7 +40,7 @@ def test_metrics_log_and_story_agree(new_recorder: NewRecorder, lines: Lines, st
     recorder.request_ended(story)
     counted = changes(before, samples_of(recorder.registry))
     (line,) = lines.named("request.ended")
-    told = recorder.stories.as_dict(*recorder.stories.select("last"))
+    told = recorder.stories.as_dict(*recorder.stories.select(Kept.LAST))
     assert counted[f'requests_total{{outcome="{line["outcome"]}"}}'] == 1
     assert line["outcome"] == told["outcome"]
     for metric, in_line, in_story in [
@@ -104,7 +105,7 @@ def test_a_probe_is_seen_by_nobody_but_those_who_debug(new_recorder: NewRecorder
     before = samples_of(recorder.registry)
     recorder.request_ended(tale(is_probe=True))
     assert changes(before, samples_of(recorder.registry)) == {}
-    assert recorder.stories.select("last") == []
+    assert recorder.stories.select(Kept.LAST) == []
     assert [line["level"] for line in lines.named("request.probe")] == ["DEBUG"]
     assert len(lines.records) == 1
 
@@ -134,7 +135,7 @@ def test_no_content_anywhere(open_collector: OpenCollector, new_recorder: NewRec
         for outcome in Outcome:
             recorder.request_ended(_hostile(outcome=outcome))
         recorder.shutdown()
-        stories = [recorder.stories.as_dict(story) for story in recorder.stories.select("last")]
+        stories = [recorder.stories.as_dict(story) for story in recorder.stories.select(Kept.LAST)]
         written = "\n".join(
             [
                 lines.text,

@@ -12,9 +12,27 @@ from protocols.bounds import Bound
 from protocols.telemetry import Mark, Outcome, Phase
 from protocols.trace_link import TraceLink
 from service.telemetry.figures import figures_of
-from service.telemetry.stories import FAILED, LAST, MOST_TOLD, SLOW, WINDOW_S, Stories, story_as_dict
+from service.telemetry.stories import (
+    FAILED,
+    LAST,
+    MOST_TOLD,
+    SLOW,
+    TRACED,
+    WINDOW_S,
+    Kept,
+    Stories,
+    story_as_dict,
+)
 from tests.doubles.listeners import RecordingTelemetry
-from tests.service.telemetry.tales import PARENT_ID, SAMPLED, TRACE_ID, outcome_of, tale, tale_of_each
+from tests.service.telemetry.tales import (
+    PARENT_ID,
+    SAMPLED,
+    TRACE_ID,
+    UNSAMPLED,
+    outcome_of,
+    tale,
+    tale_of_each,
+)
 
 if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
@@ -34,22 +52,38 @@ def _ids(stories: list[RequestStory]) -> list[int]:
 def test_the_last_come_newest_first():
     """As many as were asked for."""
     kept = _told(*(tale(engine_id=number) for number in range(1, 6)))
-    assert _ids(kept.select("last", limit=3)) == [5, 4, 3]
+    assert _ids(kept.select(Kept.LAST, limit=3)) == [5, 4, 3]
 
 
 def test_a_failure_outlives_many_that_went_well():
     """It is what somebody will ask about."""
     kept = _told(tale(Outcome.FAILED, engine_id=1), *(tale(engine_id=number) for number in range(2, 5000)))
-    assert _ids(kept.select("failed")) == [1]
-    assert _ids(kept.select(1)) == [1]
+    assert _ids(kept.select(Kept.FAILED)) == [1]
+    assert _ids(kept.find("1")) == [1]
+
+
+def test_a_sampled_one_outlives_many_that_nobody_traced():
+    """Whoever finds it in a tracing back-end finds its story here, by the trace's id, too."""
+    rest = (tale(engine_id=number, trace_headers=UNSAMPLED) for number in range(2, 5000))
+    kept = _told(tale(engine_id=1, trace_headers=SAMPLED), *rest)
+    assert _ids(kept.find("1")) == [1]
+    assert _ids(kept.find(TRACE_ID, limit=1000))[-1] == 1
+
+
+def test_an_id_is_found_in_the_form_in_which_it_is_shown():
+    """One that is not written as it came can be asked for with what stands in its place."""
+    kept = _told(tale(context_id="a sentence, and\na line"))
+    shown = story_as_dict(tale(context_id="a sentence, and\na line"))["context_id"]
+    assert shown.startswith("sha256:")
+    assert _ids(kept.find(shown)) == [7]
 
 
 def test_a_slow_one_outlives_many_fast_ones():
     """The slowest come first, each once."""
     slow = [tale(engine_id=number, ended_s=110.0 + number) for number in (1, 2)]
     kept = _told(*slow, *(tale(engine_id=number) for number in range(3, 5000)))
-    assert _ids(kept.select("slowest", limit=2)) == [2, 1]
-    assert _ids(kept.select("1")) == [1]
+    assert _ids(kept.select(Kept.SLOWEST, limit=2)) == [2, 1]
+    assert _ids(kept.find("1")) == [1]
 
 
 def test_a_slow_start_does_not_stay_on_top_for_ever():
@@ -58,26 +92,28 @@ def test_a_slow_start_does_not_stay_on_top_for_ever():
     for number, ended_s in enumerate((500.0, 501.0 + WINDOW_S, 502.0 + 2 * WINDOW_S, 503.0 + 2 * WINDOW_S)):
         story = tale(engine_id=number, arrived_s=ended_s - 100 + 10 * number, ended_s=ended_s)
         kept.request_ended(story, figures_of(story))
-    assert _ids(kept.select("slowest")) == [1, 2, 3]
+    assert _ids(kept.select(Kept.SLOWEST)) == [1, 2, 3]
 
 
 def test_an_hour_of_silence_ends_both_windows():
     """Nothing old is called the slowest."""
     kept = _told(tale(engine_id=1, ended_s=200.0), tale(engine_id=2, arrived_s=9000.0, ended_s=9001.0))
-    assert _ids(kept.select("slowest")) == [2]
+    assert _ids(kept.select(Kept.SLOWEST)) == [2]
 
 
 def test_the_keeper_is_bounded():
-    """At most 256 stories, whatever happens."""
+    """At most 320 stories, whatever happens."""
     kept = Stories()
     for number in range(3000):
-        outcome = Outcome.FAILED if number % 3 else Outcome.COMPLETED
-        story = tale(outcome, engine_id=number, arrived_s=1.0, ended_s=2.0 + number * 7 % 1000 + number)
+        story = tale(
+            Outcome.FAILED if number % 3 else Outcome.COMPLETED,
+            engine_id=number,
+            arrived_s=1.0,
+            ended_s=2.0 + number * 7 % 1000 + number,
+            trace_headers=None if number % 5 else SAMPLED,
+        )
         kept.request_ended(story, figures_of(story))
-    every = {
-        story.engine_id for which in ("last", "failed", "slowest") for story in kept.select(which, 10_000)
-    }
-    assert len(every) <= LAST + FAILED + 2 * SLOW == 256
+    assert len(kept.find("ctx-7", limit=10_000)) <= LAST + FAILED + TRACED + 2 * SLOW == 320
 
 
 def test_what_makes_room_and_what_is_left_out_is_counted():
@@ -88,9 +124,9 @@ def test_what_makes_room_and_what_is_left_out_is_counted():
         story = tale(engine_id=number)
         kept.request_ended(story, figures_of(story))
         if number == MOST_TOLD - 1:
-            assert len(kept.select("last")) == MOST_TOLD
+            assert len(kept.select(Kept.LAST)) == MOST_TOLD
     assert told.bounds == {}
-    assert len(kept.select("last")) == MOST_TOLD
+    assert len(kept.select(Kept.LAST)) == MOST_TOLD
     assert told.bounds == {Bound.TRACE_ANSWER: 1}
     for number in range(3):
         story = tale(engine_id=LAST + number)
@@ -105,12 +141,12 @@ def test_a_caller_may_have_had_several_requests():
         tale(engine_id=2, context_id="other", ended_s=104.0),
         tale(engine_id=3, context_id="moved", ended_s=105.0),
     )
-    assert _ids(kept.select("moved")) == [3, 1]
+    assert _ids(kept.find("moved")) == [3, 1]
 
 
 def test_unknown_ids_find_nothing():
     """Neither do words that are none of ours."""
-    assert _told(tale()).select("nobody") == []
+    assert _told(tale()).find("nobody") == []
 
 
 def test_a_story_in_json():
@@ -160,6 +196,7 @@ def test_a_story_in_json():
             "preempted_ms": [750.0, 2000.0],
             "marks": [[500.0, 1], [1000.0, 3], [2500.0, 9]],
             "is_sampled": True,
+            "is_moved": False,
             "predecessor": {"trace_id": TRACE_ID, "span_id": PARENT_ID},
             "hops": [
                 {"name": "actor.intake", "start_ms": 0.0, "duration_ms": 62.5},

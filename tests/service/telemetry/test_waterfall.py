@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from protocols.telemetry import Outcome, Phase
-from service.telemetry.stories import render_waterfall, story_as_dict
+from service.telemetry.stories import story_as_dict
+from service.telemetry.waterfall import render_waterfall
 from tests.service.telemetry.tales import SAMPLED, outcome_of, tale, tale_of_each
 
 if TYPE_CHECKING:
