@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily
 
 from protocols.bounds import Bound
-from service.telemetry.registry import PREFIX
+from service.telemetry.families import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

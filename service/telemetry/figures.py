@@ -33,7 +33,7 @@ class HopName(StrEnum):
 
 _HOPS = tuple(HopName)
 # Served to the end: only then the time after the first token was spent on tokens and nothing else.
-_SERVED = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
+SERVED = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
 
 
 class Hop(Struct, frozen=True, gc=False):
@@ -84,7 +84,7 @@ def figures_of(story: RequestStory) -> Figures:
         queue_s=None if submitted_s is None else submitted_s - arrived_s,
         ttft_s=None if first_s is None else first_s - arrived_s,
         itl_mean_s=None if first_s is None else _itl_mean_s(story, ended_s - first_s),
-        itl_p50_s=_itl_p50_s(story) if story.outcome in _SERVED else None,
+        itl_p50_s=_itl_p50_s(story) if story.outcome in SERVED else None,
         trace=parse_traceparent(story.trace_headers),
     )
 
@@ -107,7 +107,7 @@ def _hops_of(story: RequestStory) -> tuple[Hop, ...]:
 def _itl_mean_s(story: RequestStory, streamed_s: float) -> float | None:
     """Choices run side by side, so each of them makes its share of the gaps in the same time."""
     gaps = story.completion_tokens / story.n - 1
-    return streamed_s / gaps if gaps > 0 and story.outcome in _SERVED else None
+    return streamed_s / gaps if gaps > 0 and story.outcome in SERVED else None
 
 
 def _itl_p50_s(story: RequestStory) -> float | None:

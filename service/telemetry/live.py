@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
+
+from service.telemetry.families import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +42,11 @@ class ExecutorView(Protocol):
         """Sequences the engine holds."""
         ...
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the waiting room."""
+        ...
+
 
 class GraphView(Protocol):
     """The open graph, as a scrape sees it: counters only, from a thread that is not the loop's."""
@@ -67,17 +74,30 @@ class GraphView(Protocol):
 class LiveGauges:
     """A collector in the sense of prometheus_client. Zero everywhere until `graph` is set.
 
-    used_blocks, cached_blocks: KV blocks of requests, and those kept for reuse; written by the event loop
-    after every step.
-    chunks: given to the framework so far, written by the event loop.
+    used_blocks, cached_blocks, step_s: KV blocks of requests, those kept for reuse, and how long the step
+    took; written by the event loop after every step.
     """
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self) -> None:
         self.graph: GraphView | None = None
         self.used_blocks = 0
         self.cached_blocks = 0
-        self.chunks = 0
+        self.step_s = 0.0
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """What the engine said at its start; None before it."""
+        return None if self.graph is None else self.graph.info
+
+    @property
+    def running_requests(self) -> int:
+        """Requests the engine holds."""
+        return 0 if self.graph is None else self.graph.executor.running_requests
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests in the waiting room."""
+        return 0 if self.graph is None else self.graph.executor.waiting_requests
 
     def describe(self) -> Iterable[Metric]:
         """The names, for the registry's check that nobody else has them."""
@@ -88,29 +108,24 @@ class LiveGauges:
         graph = self.graph
         yield from self._mailboxes(graph)
         live = 0 if graph is None else graph.ledger.live_count
-        requests = 0 if graph is None else graph.executor.running_requests
         sequences = 0 if graph is None else graph.executor.running_sequences
-        yield self._family("requests_live", "Requests that are owed an outcome.", live)
-        yield self._family(
-            "requests_in_flight", "Requests the engine holds, until it confirms their end.", requests
-        )
-        yield self._family("engine_running_sequences", "Sequences the engine holds.", sequences)
+        yield _family("requests_live", "Requests that are owed an outcome.", live)
+        text = "Requests that wait for a slot of the engine."
+        yield _family("requests_waiting", text, self.waiting_requests)
+        text = "Requests the engine holds, until it confirms their end."
+        yield _family("requests_in_flight", text, self.running_requests)
+        yield _family("engine_running_sequences", "Sequences the engine holds.", sequences)
         total = 0 if graph is None else graph.info.total_blocks or 0
         used, cached = self.used_blocks, self.cached_blocks
-        blocks = self._family(
-            "kv_blocks", "Blocks of the paged KV cache, after the last step.", labels=("state",)
-        )
+        blocks = _family("kv_blocks", "Blocks of the paged KV cache, after the last step.", labels=("state",))
         blocks.add_metric(("used",), used)
         blocks.add_metric(("cached",), cached)
         blocks.add_metric(("free",), max(0, total - used - cached))
         yield blocks
-        yield CounterMetricFamily(
-            f"{self._prefix}chunks_total", "Chunks given to the framework.", value=self.chunks
-        )
 
     def _mailboxes(self, graph: GraphView | None) -> Iterable[Metric]:
-        depth = self._family("mailbox_depth", "Messages that wait for an actor.", labels=("actor",))
-        capacity = self._family("mailbox_capacity", "Messages that fit.", labels=("actor",))
+        depth = _family("mailbox_depth", "Messages that wait for an actor.", labels=("actor",))
+        capacity = _family("mailbox_capacity", "Messages that fit.", labels=("actor",))
         found = {} if graph is None else {box.actor: box for box in graph.mailboxes()}
         for actor in dict.fromkeys((*MAILBOXES, *found)):
             box = found.get(actor)
@@ -119,7 +134,8 @@ class LiveGauges:
         yield depth
         yield capacity
 
-    def _family(
-        self, name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None
-    ) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._prefix + name, text, value=value, labels=labels)
+
+def _family(
+    name: str, text: str, value: float | None = None, labels: Sequence[str] | None = None
+) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, value=value, labels=labels)

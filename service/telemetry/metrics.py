@@ -7,29 +7,27 @@ asks (mailboxes, live requests) is read then (`live`).
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry
 
-from actors.intake import REJECTION_REASONS
-from protocols.errors import FailureCause
-from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
+from protocols.telemetry import AbortResult, WorkerState
 from service.telemetry.bounds import BoundCounts
-from service.telemetry.buckets import DRAIN_S, FIRST_TOKEN_S, INSIDE_S, PER_TOKEN_S, QUEUE_S, REQUEST_S
-from service.telemetry.figures import HopName
+from service.telemetry.buckets import DRAIN_S, INSIDE_S
+from service.telemetry.families import Counters, Gauges, Histograms
 from service.telemetry.live import LiveGauges
-from service.telemetry.registry import PREFIX, OwnRegistry
+from service.telemetry.request_metrics import RequestMetrics
+from service.telemetry.trtllm_shape import OUR_ENGINES, TrtllmShape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from protocols.steps import EngineStep
     from protocols.telemetry import RequestStory
     from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
 
-# Of the input, what the prefix cache had is counted a second time, on its own.
-_DIRECTIONS = ("input", "input_cached", "output")
 # Why a span was lost: no room in the queue, the collector did not take it, the worker was stopped first.
 SPAN_LOSSES = ("queue_full", "export_failed", "shutdown")
 # What became of an event of the KV cache.
@@ -39,157 +37,112 @@ LISTENERS = ("metrics", "stories", "log", "spans")
 
 
 class Metrics:
-    """All names of this worker. Methods belong to the event loop; scraping to any thread."""
+    """All names of this worker. Methods belong to the event loop, except where said; scraping to any thread.
+
+    model: the name it is served under.
+    """
 
     def __init__(
         self,
-        registry: CollectorRegistry | None = None,
         *,
         version: str,
         engine: str,
         framework_version: str,
+        model: str | None = None,
         processors: Collection[str] = (),
         bounds: BoundCounts | None = None,
     ) -> None:
-        self.registry = OwnRegistry() if registry is None else registry
-        self._live = LiveGauges(PREFIX)
+        self.registry = CollectorRegistry()
+        # Of the few counters that threads write which are not the loop's.
+        self._lock = Lock()
+        self._live = LiveGauges()
         self.registry.register(self._live)
         self.bounds = BoundCounts() if bounds is None else bounds
         self.registry.register(self.bounds)
-        info = Info(f"{PREFIX}build", "What is running.", registry=self.registry)
-        info.info({"version": version, "engine": engine, "framework_version": framework_version})
-        self._make_request_metrics()
+        labels = ("version", "engine", "framework_version")
+        build = Gauges(self.registry, "build_info", "What is running.", *labels)
+        build.of(version, engine, framework_version).set(1)
+        self.requests = RequestMetrics(self.registry)
+        self.request_rejected = self.requests.request_rejected
+        self.request_cancelled = self.requests.request_cancelled
+        self.count_chunk = Counters(self.registry, "chunks_total", "Chunks given to the framework.").of().inc
         self._make_worker_metrics()
         self._make_engine_metrics(processors)
+        self._shape: TrtllmShape | None = None
+        if engine in OUR_ENGINES:
+            self._shape = TrtllmShape(model or "", engine, self.requests, self._live)
+            self.registry.register(self._shape)
         self.state_changed(WorkerState.STARTING)
 
-    def _make_request_metrics(self) -> None:
-        outcomes = self._counter("requests_total", "Requests that got their outcome.", "outcome")
-        self._outcomes = {outcome: outcomes.labels(outcome.value) for outcome in Outcome}
-        self._moved = self._counter(
-            "requests_moved_total", "Interrupted requests that a frontend can continue on another worker."
-        )
-        failed = self._counter("failed_total", "Requests that failed, by what went wrong.", "cause")
-        self._failed = {cause: failed.labels(cause.value) for cause in FailureCause}
-        rejected = self._counter("rejected_total", "Requests refused before the engine saw them.", "reason")
-        self._rejected = {reason: rejected.labels(reason) for reason in REJECTION_REASONS}
-        cancelled = self._counter(
-            "cancellations_total", "Requests ended early, and where they were then.", "reason", "phase"
-        )
-        self._cancelled = {
-            (reason, phase): cancelled.labels(reason.value, phase.value)
-            for reason in CancelReason
-            for phase in Phase
-        }
-        aborts = self._counter(
-            "aborts_total", "Aborts at the engine; asked minus confirmed are under way.", "result"
-        )
-        self._aborts = {result: aborts.labels(result.value) for result in AbortResult}
-        tokens = self._counter(
-            "tokens_total",
-            "Tokens: of prompts, of those the ones not computed again, and generated.",
-            "direction",
-        )
-        self._input, self._cached, self._output = (tokens.labels(direction) for direction in _DIRECTIONS)
-        self._queue = self._histogram("queue_seconds", "Arrival to submit at the engine.", QUEUE_S)
-        self._first_token = self._histogram(
-            "time_to_first_token_seconds", "Arrival to the first token.", FIRST_TOKEN_S
-        )
-        self._per_token = self._histogram(
-            "time_per_output_token_seconds", "Mean gap between two tokens of one choice.", PER_TOKEN_S
-        )
-        self._request = self._histogram("request_seconds", "Arrival to the outcome.", REQUEST_S)
-        hops = self._histogram("hop_seconds", "Time in one hop of the graph.", INSIDE_S, "hop")
-        # In the order in which a request passes them.
-        self._hops = tuple(hops.labels(hop.value) for hop in HopName)
-
     def _make_worker_metrics(self) -> None:
-        steps = self._counter("engine_steps_total", "Iterations of the engine.")
-        self._count_step: Callable[[], None] = steps.inc
-        self._step = self._histogram("engine_step_seconds", "One iteration of the engine.", INSIDE_S)
-        states = self._gauge("worker_state", "1 for the state the worker is in, 0 for the others.", "state")
-        self._states = {state: states.labels(state.value) for state in WorkerState}
-        self._remaining = self._gauge("drain_remaining_requests", "Requests a drain still waits for.")
-        self._drain = self._histogram(
-            "drain_seconds", "From the closing of the door to the last outcome.", DRAIN_S
-        )
-        self._loop_lag = self._histogram(
-            "loop_lag_seconds", "How late the event loop woke a timer.", INSIDE_S
-        )
-        self._last_loop_lag = self._gauge(
-            "loop_lag_last_seconds", "How late the event loop woke a timer the last time."
-        )
-        lost = self._counter("spans_lost_total", "Spans that did not reach the collector.", "reason")
-        self._spans_lost = {reason: lost.labels(reason) for reason in SPAN_LOSSES}
-        errors = self._counter(
-            "telemetry_errors_total", "Reports a listener could not write down.", "listener"
-        )
-        self._errors = {sink: errors.labels(sink) for sink in LISTENERS}
+        registry = self.registry
+        text = "1 for the state the worker is in, 0 for the others."
+        states = Gauges(registry, "worker_state", text, "state")
+        self._states = {state: states.of(state.value) for state in WorkerState}
+        text = "Requests a drain still waits for."
+        self._remaining = Gauges(registry, "drain_remaining_requests", text).of()
+        text = "From the closing of the door to the last outcome."
+        self._drain = Histograms(registry, "drain_seconds", text, DRAIN_S).of()
+        text = "How late the event loop woke a timer."
+        self._loop_lag = Histograms(registry, "loop_lag_seconds", text, INSIDE_S).of()
+        text = "How late the event loop woke a timer the last time."
+        self._last_loop_lag = Gauges(registry, "loop_lag_last_seconds", text).of()
+        text = "Spans that did not reach the collector."
+        lost = Counters(registry, "spans_lost_total", text, "reason")
+        self._spans_lost = {reason: lost.of(reason) for reason in SPAN_LOSSES}
+        text = "Reports a listener could not write down."
+        errors = Counters(registry, "telemetry_errors_total", text, "listener")
+        self._errors = {listener: errors.of(listener) for listener in LISTENERS}
 
     def _make_engine_metrics(self, processors: Collection[str]) -> None:
-        # Of requests whose prompt was computed, for the share of it that was not.
-        self._prompt_tokens = self._cached_tokens = 0
-        events = self._counter(
-            "kv_events_total", "Events of the KV cache, and what became of them.", "result"
-        )
-        self._kv_events = {result: events.labels(result) for result in KV_RESULTS}
-        seconds = self._counter(
-            "logits_processor_seconds_total", "Time spent in a logits processor.", "processor"
-        )
-        tokens = self._counter(
-            "logits_processor_tokens_total", "Tokens a logits processor was asked for.", "processor"
-        )
-        self._processors = {name: (tokens.labels(name), seconds.labels(name)) for name in sorted(processors)}
+        registry = self.registry
+        self._steps = Counters(registry, "engine_steps_total", "Iterations of the engine.").of()
+        text = "One iteration of the engine."
+        self._step = Histograms(registry, "engine_step_seconds", text, INSIDE_S).of()
+        text = "Sequences that gave their KV blocks back, to be computed again."
+        self._preemptions = Counters(registry, "engine_preemptions_total", text).of()
+        text = "Aborts at the engine; asked minus confirmed are under way."
+        aborts = Counters(registry, "aborts_total", text, "result")
+        self._aborts = {result: aborts.of(result.value) for result in AbortResult}
+        text = "Events of the KV cache, and what became of them."
+        events = Counters(registry, "kv_events_total", text, "result")
+        self._kv_events = {result: events.of(result) for result in KV_RESULTS}
+        text = "Time spent in a logits processor."
+        seconds = Counters(registry, "logits_processor_seconds_total", text, "processor")
+        text = "Tokens a logits processor was asked for."
+        tokens = Counters(registry, "logits_processor_tokens_total", text, "processor")
+        self._processors = {name: (tokens.of(name), seconds.of(name)) for name in sorted(processors)}
 
     @property
     def cache_hit_rate(self) -> float | None:
         """Cached share of all prompt tokens; None before the first."""
-        return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
+        return self.requests.cache_hit_rate
 
     def watch(self, graph: GraphView) -> None:
         """From now on read what is live from this graph, at every scrape."""
         self._live.graph = graph
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
-        """Count a request that got its outcome. Tokens of a prompt count once the engine had it."""
-        self._outcomes[story.outcome].inc()
-        if story.is_moved:
-            self._moved.inc()
-        if story.failure_cause is not None:
-            self._failed[story.failure_cause].inc()
-        self._request.observe(figures.request_s)
-        for child, hop in zip(self._hops, figures.hops, strict=False):
-            child.observe(hop.duration_s)
-        if figures.queue_s is not None:
-            self._queue.observe(figures.queue_s)
-            self._input.inc(story.prompt_tokens)
-            self._cached.inc(story.cached_tokens)
-        if figures.ttft_s is not None:
-            self._first_token.observe(figures.ttft_s)
-            self._prompt_tokens += story.prompt_tokens
-            self._cached_tokens += story.cached_tokens
-        if figures.itl_mean_s is not None:
-            self._per_token.observe(figures.itl_mean_s)
-
-    def request_rejected(self, reason: str) -> None:
-        """Count a refusal; a word that is none of the known ones counts as "other"."""
-        self._rejected.get(reason, self._rejected["other"]).inc()
-
-    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
-        """Count an early end."""
-        self._cancelled[reason, phase].inc()
+        """Count a request that got its outcome."""
+        self.requests.request_ended(story, figures)
+        if self._shape is not None:
+            self._shape.request_ended(story, figures)
 
     def abort_result(self, result: AbortResult) -> None:
         """Count what became of an abort."""
         self._aborts[result].inc()
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
-        """Per step, so only bound children. Tokens count as they come, those of health probes too."""
-        self._count_step()
-        self._step.observe(step.ended_s - step.started_s)
-        self._output.inc(tokens)
+        """Per step, so only bound children. ``tokens`` were delivered to requests, as they came."""
+        duration_s = step.ended_s - step.started_s
+        self._steps.inc()
+        self._step.observe(duration_s)
+        self.requests.output_tokens.inc(tokens)
         self._live.used_blocks = step.used_blocks
         self._live.cached_blocks = step.cached_blocks
+        self._live.step_s = duration_s
+        if step.preempted:
+            self._preemptions.inc(len(step.preempted))
         for use in step.processors:
             if (counters := self._processors.get(use.name)) is not None:
                 counters[0].inc(use.tokens)
@@ -198,10 +151,6 @@ class Metrics:
     def kv_events(self, result: str, count: int) -> None:
         """Count events of the KV cache. ``result`` is one of KV_RESULTS."""
         self._kv_events[result].inc(count)
-
-    def count_chunk(self) -> None:
-        """Per chunk, so only a number: an increment of a counter costs as much as the chunk's whole way."""
-        self._live.chunks += 1
 
     def state_changed(self, state: WorkerState) -> None:
         """Exactly one state is 1. (A scrape in between may see two: it never sees none.)"""
@@ -225,17 +174,10 @@ class Metrics:
 
     def spans_lost(self, reason: str, count: int) -> None:
         """Any thread. ``reason`` is one of SPAN_LOSSES."""
-        self._spans_lost[reason].inc(count)
+        with self._lock:
+            self._spans_lost[reason].inc(count)
 
     def listener_failed(self, listener: str) -> None:
-        """Count a report that was not written down. ``listener`` is one of LISTENERS."""
-        self._errors[listener].inc()
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(PREFIX + name, text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(PREFIX + name, text, labels, registry=self.registry, buckets=bounds)
+        """Count a report that was not written down. Any thread. ``listener`` is one of LISTENERS."""
+        with self._lock:
+            self._errors[listener].inc()

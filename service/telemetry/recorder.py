@@ -221,6 +221,7 @@ def build_recorder(settings: RecorderSettings) -> Recorder:
         version=settings.version,
         engine=settings.engine,
         framework_version=settings.framework_version,
+        model=settings.model,
         processors=settings.processors,
         bounds=settings.bounds,
     )

@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from protocols.bounds import Bound
 from protocols.engine import EngineInfo
 from protocols.errors import FailureCause
-from protocols.steps import EngineStep, ProcessorUse
+from protocols.steps import EngineId, EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import SPAN_LOSSES, Metrics
+from service.telemetry.request_metrics import RequestMetrics
 from tests.service.telemetry.readings import changes, samples_of
 from tests.service.telemetry.tales import tale, tale_of_each
 
@@ -30,9 +31,8 @@ _PROMTOOL = Path(__file__).parents[3] / ".tools" / "bin" / "promtool"
 
 
 def _new_metrics() -> Metrics:
-    return Metrics(
-        version="9.9.9", engine="synthetic", framework_version="1.4.2", processors=("cool", "warm")
-    )
+    """Of an engine that brings its own figures: ours alone."""
+    return Metrics(version="9.9.9", engine="trtllm", framework_version="1.4.2", processors=("cool", "warm"))
 
 
 def test_a_served_request_moves_exactly_these():
@@ -94,10 +94,12 @@ def test_a_refused_request_has_no_tokens_and_no_queue():
 
 
 def test_a_step_moves_exactly_these():
-    """Counts, duration, tokens and the blocks in use after it."""
+    """Counts, duration, tokens, sequences that were preempted, and the blocks in use after it."""
     metrics = _new_metrics()
     before = samples_of(metrics.registry)
-    metrics.step_done(EngineStep([], 1.0, 1.5, running=3, used_blocks=11, cached_blocks=5), tokens=3)
+    preempted = (EngineId(4), EngineId(4))
+    step = EngineStep([], 1.0, 1.5, running=3, used_blocks=11, cached_blocks=5, preempted=preempted)
+    metrics.step_done(step, tokens=3)
     metrics.count_chunk()
     assert changes(before, samples_of(metrics.registry)) == {
         "engine_steps_total": 1,
@@ -106,6 +108,7 @@ def test_a_step_moves_exactly_these():
         'tokens_total{direction="output"}': 3,
         'kv_blocks{state="used"}': 11,
         'kv_blocks{state="cached"}': 5,
+        "engine_preemptions_total": 2,
         "chunks_total": 1,
     }
 
@@ -121,7 +124,7 @@ def test_blocks_are_used_or_cached_or_free():
 
 def test_a_logits_processor_has_its_own_price():
     """Tokens and seconds by the names known at the start; others, however many come, have no series."""
-    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2", processors={"cool", "warm"})
+    metrics = _new_metrics()
     before = samples_of(metrics.registry)
     uses = (ProcessorUse("cool", 3, 0.25), ProcessorUse("unheard of", 9, 9.0))
     metrics.step_done(EngineStep([], 1.0, 1.0, processors=uses), tokens=0)
@@ -223,14 +226,14 @@ def test_two_workers_in_one_process_share_nothing():
 def test_a_second_set_in_one_registry_is_refused():
     """Names cannot be registered twice by mistake."""
     registry = CollectorRegistry()
-    Metrics(registry, version="1", engine="torch", framework_version="1.4.2")
+    RequestMetrics(registry)
     with pytest.raises(ValueError, match="Duplicated timeseries"):
-        Metrics(registry, version="1", engine="torch", framework_version="1.4.2")
+        RequestMetrics(registry)
 
 
 def test_build_info_names_what_runs():
     """Version, engine and framework, as labels of a constant."""
-    labels = 'engine="synthetic",framework_version="1.4.2",version="9.9.9"'
+    labels = 'engine="trtllm",framework_version="1.4.2",version="9.9.9"'
     assert samples_of(_new_metrics().registry)[f"build_info{{{labels}}}"] == 1
 
 
@@ -241,6 +244,7 @@ class _Books:
 class _Engine:
     running_requests = 4
     running_sequences = 5
+    waiting_requests = 2
 
 
 class _Graph:
@@ -263,6 +267,7 @@ def test_live_gauges_are_read_when_asked():
     metrics.watch(_Graph())
     assert changes(before, samples_of(metrics.registry)) == {
         "requests_live": 6,
+        "requests_waiting": 2,
         "requests_in_flight": 4,
         "engine_running_sequences": 5,
         'kv_blocks{state="free"}': 50,
