@@ -3,7 +3,7 @@
 structlog turns an event and its fields into a dictionary; it becomes one record of the standard library, and
 whoever owns the root logger writes it: our early handler at first, then the framework's. As the framework's
 handler takes text only, the text is the event with its fields, as JSON where its own lines are JSON
-(``DYN_LOGGING_JSONL``), else as ``event key=value``.
+(``DYN_LOGGING_JSONL``, later ``DYN_LOGGING_CONSOLE_FORMAT``), else as ``event key=value``.
 
 Keyword ``once_per``: of all events with the same value, one a minute is let through. It is not written.
 """
@@ -11,14 +11,14 @@ Keyword ``once_per``: of all events with the same value, one a minute is let thr
 from __future__ import annotations
 
 import logging
-import os
 import re
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import structlog
 
-from service.telemetry.early import install_early_handler, is_truthy
+from service.telemetry.early import install_early_handler
+from service.telemetry.line_format import is_json
 from service.telemetry.repeats import RepeatLimiter
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ _JSON = msgspec.json.Encoder(enc_hook=str)
 # Printable ASCII without space, quotation mark and equals sign.
 _PLAIN = re.compile(r"[!#-<>-~]+")
 _LIMITER = RepeatLimiter()
-# structlog's names of methods; "exception" reaches us as "error".
+# structlog's names of methods; "exception" reaches us as "error". The framework shows CRITICAL as INFO.
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
-    "critical": logging.CRITICAL,
+    "critical": logging.ERROR,
 }
 
 
@@ -105,11 +105,13 @@ def _as_record(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     message = str(event.pop("event"))
     fields = {name: value for name, value in event.items() if value is not None}
-    if is_truthy(os.environ.get("DYN_LOGGING_JSONL")):
-        text = _JSON.encode({"message": message, **fields}).decode()
-    else:
-        text = _as_text(message, fields)
+    text = _as_json(message, fields) if is_json() else _as_text(message, fields)
     return (_LEVELS[method], text, message, fields), {}
+
+
+def _as_json(message: str, fields: Mapping[str, Any]) -> str:
+    """One object, which the framework's line carries as its text."""
+    return _JSON.encode({"message": message, **fields}).decode()
 
 
 def _as_text(message: str, fields: Mapping[str, Any]) -> str:

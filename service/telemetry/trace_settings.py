@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from service.options.errors import ConfigError, Problem
-from service.telemetry.early import is_truthy
+from service.telemetry.line_format import is_truthy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.telemetry.early import level_of
+from service.telemetry import line_format
+from service.telemetry.dyn_log import DynLog
+from service.telemetry.line_format import is_json
 from service.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -20,26 +23,55 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[3]
 
-# Speaks before the framework has its log, as it starts, and after: then the early handler must be gone.
+# Says the same before the framework has its log and after: by then the early handler must be gone.
 _LIFE = """
-import os
+import logging, os
 from service.telemetry.logs import configure_logging, get_logger
-configure_logging(os.environ)
-configure_logging(os.environ)
-log = get_logger("service.life")
-log.info("early.event", ratio=0.5, text="two words")
 from dynamo.runtime.logging import configure_dynamo_logging
+
+log, foreign = get_logger("service.life"), logging.getLogger("foreign.library")
+
+def speak():
+    log.debug("a.detail")
+    log.info("an.event", ratio=0.5, text="two words")
+    log.warning("an.event", where="C:\\new")
+    log.critical("an.event")
+    foreign.info("has said %s", "this")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("an.event")
+        foreign.exception("has failed")
+
+configure_logging(os.environ)
+configure_logging(os.environ)
+speak()
+logging.getLogger().handlers[0].stream.write("-- the framework takes over\\n")
 configure_dynamo_logging()
-log.info("late.event", ratio=0.5, text="two words")
-log.debug("never.seen")
+speak()
 """
+# Says one line of each level to the framework's logger itself, which is asked for all of them.
+_FILTER = """
+from dynamo._core import log_message
+from dynamo.runtime.logging import configure_dynamo_logging
+
+configure_dynamo_logging()
+for target in {targets}:
+    for level in ("debug", "info", "warning", "error"):
+        log_message(level, f"said {{target}} {{level}}", target, "", 0)
+"""
+_TARGETS = ("service.kv", "actor.request", "other")
+_TIMES = {
+    "": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z",
+    "1": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+05:45",
+}
 
 
-def _live(**environ: str) -> list[str]:
-    """What one life writes to stderr, without the framework's own lines."""
+def _stderr_of(code: str, **environ: str) -> list[str]:
+    """What such a process writes to stderr, line by line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DYN_", "OTEL_"))}
     lived = subprocess.run(
-        [sys.executable, "-c", _LIFE],
+        [sys.executable, "-c", code],
         env={**clean, **environ},
         cwd=_ROOT,
         capture_output=True,
@@ -47,53 +79,109 @@ def _live(**environ: str) -> list[str]:
         check=True,
     )
     assert lived.stdout == ""
-    return [line for line in lived.stderr.splitlines() if "event" in line or "never" in line]
+    return lived.stderr.splitlines()
 
 
-def test_each_event_is_written_once_on_a_console():
-    """Before and after the framework took over; the words are the same."""
-    lines = _live()
-    assert len(lines) == 2
-    assert lines[0].endswith(" INFO service.life: early.event ratio=0.5 text='two words'")
-    assert lines[1].endswith(" late.event ratio=0.5 text='two words'")
-    assert "service.life" in lines[1]
+def _live(**environ: str) -> tuple[list[str], list[str]]:
+    """What was said early, and late; without what the framework says of itself."""
+    lines = [line for line in _stderr_of(_LIFE, **environ) if "dynamo_runtime::logging" not in line]
+    middle = lines.index("-- the framework takes over")
+    return lines[:middle], lines[middle + 1 :]
 
 
-def test_each_event_is_one_object_in_json():
-    """The framework's keys, and ours: beside them in a line of ours, inside the message in one of its own."""
-    early, late = map(json.loads, _live(DYN_LOGGING_JSONL="1"))
-    assert early.pop("time").endswith("Z")
-    assert early == {
-        "level": "INFO",
-        "target": "service.life",
-        "message": "early.event",
-        "ratio": 0.5,
-        "text": "two words",
-    }
-    assert (late["level"], late["log.target"]) == ("INFO", "service.life")
-    assert json.loads(late["message"]) == {"message": "late.event", "ratio": 0.5, "text": "two words"}
+@pytest.mark.parametrize("has_no_colours", ["", "1"])
+@pytest.mark.parametrize("is_json", ["", "1"])
+@pytest.mark.parametrize("is_local", ["", "1"])
+def test_early_and_late_lines_are_one_format(is_json: str, is_local: str, has_no_colours: str):
+    """Byte by byte but for the digits of the time: ours and a library's, each level, with a traceback."""
+    early, late = _live(
+        DYN_LOGGING_JSONL=is_json,
+        DYN_LOG_USE_LOCAL_TZ=is_local,
+        DYN_SDK_DISABLE_ANSI_LOGGING=has_no_colours,
+        DYN_LOG="debug",
+        TZ="Asia/Kathmandu",
+    )
+    time = re.compile(_TIMES[is_local])
+    assert [time.sub("TIME", line) for line in early] == [time.sub("TIME", line) for line in late]
+    assert len([line for line in early if time.search(line)]) == 7
 
 
-def test_levels_follow_the_frameworks_filter():
-    """Nothing below what DYN_LOG asks for, early or late."""
-    assert _live(DYN_LOG="warn") == []
+def test_an_event_on_a_console_is_one_line_of_words():
+    """Its target, its name, its fields."""
+    early, _ = _live(DYN_SDK_DISABLE_ANSI_LOGGING="1")
+    assert early[0].endswith("Z  INFO service.life: an.event ratio=0.5 text='two words'")
+
+
+def test_an_event_in_json_is_an_object_within_the_frameworks():
+    """It takes text only; so one query reads the lines of both: decode, take the message, decode."""
+    early, _ = _live(DYN_LOGGING_JSONL="1")
+    line = json.loads(early[0])
+    assert (line["level"], line["target"], line["log.target"]) == ("INFO", "log", "service.life")
+    assert json.loads(line["message"]) == {"message": "an.event", "ratio": 0.5, "text": "two words"}
 
 
 @pytest.mark.parametrize(
-    ("dyn_log", "level"),
+    ("version", "name", "switch", "expected"),
     [
-        ("info", logging.INFO),
-        ("warn", logging.WARNING),
-        ("error,service=debug", logging.DEBUG),
-        ("trace", logging.DEBUG),
-        ("off", logging.CRITICAL),
-        ("nonsense", logging.INFO),
-        ("", logging.INFO),
+        ("1.4.2", "jsonl", "", False),
+        ("1.4.2", "readable", "1", True),
+        ("1.5.0", "jsonl", "", True),
+        ("1.6.1", " JSONL ", "", True),
+        ("1.6.1", "readable", "1", False),
+        ("1.6.1", "  ", "1", True),
+        ("1.6.1", "nonsense", "1", False),
+        ("1.6.1", "", "on", True),
     ],
 )
-def test_the_lowest_level_of_any_directive_counts(dyn_log: str, level: int):
-    """Which target gets it is the framework's to decide."""
-    assert level_of(dyn_log) == level
+def test_the_format_is_what_the_installed_framework_writes(
+    version: str, name: str, switch: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Its newer variable counts from the version on that reads it (measured on 1.4.2 and 1.6.1)."""
+    monkeypatch.setattr("service.telemetry.line_format.metadata.version", lambda _: version)
+    line_format._framework_names_format.cache_clear()
+    assert is_json({"DYN_LOGGING_CONSOLE_FORMAT": name, "DYN_LOGGING_JSONL": switch}) is expected
+    monkeypatch.undo()
+    line_format._framework_names_format.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "dyn_log",
+    [
+        "",
+        "warn",
+        "off",
+        "warning",
+        "foreign=debug",
+        "error,serv=DEBUG,,nonsense=bad",
+        "info,service=error,service.kv=2,actor=",
+        "service,debug,warn",
+        "[span]=debug",
+        " warn , service=debug ",
+    ],
+)
+def test_the_frameworks_filter_is_read_as_the_framework_reads_it(dyn_log: str):
+    """For every target and level: what its own logger writes is what we say that it writes."""
+    written = {
+        line.partition("said ")[2] for line in _stderr_of(_FILTER.format(targets=_TARGETS), DYN_LOG=dyn_log)
+    }
+    expected = {
+        f"{target} {level}"
+        for target in _TARGETS
+        for level in ("debug", "info", "warning", "error")
+        if logging.getLevelNamesMapping()[level.upper()] >= DynLog(dyn_log).lowest(target)
+    }
+    assert written - {""} == expected
+
+
+def test_levels_follow_the_frameworks_filter():
+    """Nothing below what DYN_LOG asks for of this target, early or late."""
+    assert _live(DYN_LOG="debug,service=off,foreign=off,-c=off,__main__=off,<string>=off") == ([], [])
+
+
+def test_a_filter_that_silences_the_worker_is_named():
+    """A word that is no level is a target for the framework: all lines would be gone without a word."""
+    lines = _stderr_of(_LIFE, DYN_LOG="warning")
+    assert lines[0].startswith("dynamo-actor-worker: DYN_LOG='warning' lets no line of this worker through")
 
 
 def test_nothing_is_added_where_somebody_writes_already(lines: Lines):
@@ -108,9 +196,9 @@ def test_nothing_is_added_where_somebody_writes_already(lines: Lines):
 
 @pytest.mark.parametrize("method", ["debug", "info", "warning", "error", "critical", "exception"])
 def test_the_level_is_the_methods(lines: Lines, method: str):
-    """Also for the one that means an error with its traceback."""
+    """But for an error with its traceback, and for what the framework would show as INFO."""
     getattr(get_logger("x"), method)("an.event")
-    expected = "error" if method == "exception" else method
+    expected = "error" if method in ("exception", "critical") else method
     assert [record.levelname for record in lines.records] == [expected.upper()]
 
 
