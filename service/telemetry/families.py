@@ -17,7 +17,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.utils import floatToGoString
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +55,7 @@ class Gauge:
 
 
 class Histogram:
-    """How many values lay at each bound or below it, and their sum. bounds: rising, in seconds."""
+    """How many values lay at each bound or below it, and their sum. bounds: rising, below a million."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -72,7 +71,7 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, int]]:
         """As the text format wants them: each with all that are below it, the last one with all."""
-        labels = [*map(floatToGoString, self.bounds), "+Inf"]
+        labels = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(labels, accumulate(self.counts), strict=True))
 
 
