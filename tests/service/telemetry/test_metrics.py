@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,6 @@ from protocols.steps import EngineId, EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import SPAN_LOSSES, Metrics
-from service.telemetry.request_metrics import RequestMetrics
 from tests.service.telemetry.readings import changes, samples_of
 from tests.service.telemetry.tales import tale, tale_of_each
 
@@ -212,25 +209,6 @@ def test_no_series_is_born_later():
     assert after['rejected_total{reason="other"}'] == 100
 
 
-def test_two_workers_in_one_process_share_nothing():
-    """Each has its registry, and neither touches the library's global one."""
-    from prometheus_client import REGISTRY
-
-    one, two = _new_metrics(), _new_metrics()
-    one.request_rejected("draining")
-    assert samples_of(one.registry)['rejected_total{reason="draining"}'] == 1
-    assert samples_of(two.registry)['rejected_total{reason="draining"}'] == 0
-    assert not any(family.name.startswith("dynamo_actor") for family in REGISTRY.collect())
-
-
-def test_a_second_set_in_one_registry_is_refused():
-    """Names cannot be registered twice by mistake."""
-    registry = CollectorRegistry()
-    RequestMetrics(registry)
-    with pytest.raises(ValueError, match="Duplicated timeseries"):
-        RequestMetrics(registry)
-
-
 def test_build_info_names_what_runs():
     """Version, engine and framework, as labels of a constant."""
     labels = 'engine="trtllm",framework_version="1.4.2",version="9.9.9"'
@@ -313,15 +291,3 @@ def test_every_family_is_ours_and_explained():
     for family in _new_metrics().registry.collect():
         assert family.name.startswith("dynamo_actor_")
         assert family.documentation.endswith(".")
-
-
-def test_metrics_work_beside_an_engine_with_many_processes(tmp_path: Path):
-    """With PROMETHEUS_MULTIPROC_DIR set (an engine's library does that) the figures are the same."""
-    script = (
-        "from tests.service.telemetry.test_metrics import _new_metrics, samples_of\n"
-        "metrics = _new_metrics()\n"
-        "metrics.request_rejected('draining')\n"
-        "assert samples_of(metrics.registry)['rejected_total{reason=\"draining\"}'] == 1\n"
-    )
-    environ = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], env=environ, check=True, cwd=Path(__file__).parents[3])
