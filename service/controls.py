@@ -1,4 +1,4 @@
-"""Control routes of a running worker: drain, resume, status, trace.
+"""Control routes of a running worker: drain, resume, status, trace, log_level.
 
 They are POSTs to ``/engine/control/<name>`` of the framework's system server. Beyond loopback the
 body must carry the operator's token; without one they are off there.
@@ -18,7 +18,9 @@ from actors.drain import DrainLadder
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.telemetry import WorkerState
+from service.log_level import LogLevelRoute
 from service.plan import ServingPlan
+from service.telemetry.logs import get_logger
 from service.telemetry.process import rss_bytes
 from service.telemetry.stories import MOST_TOLD, Kept
 from service.translation import to_framework
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from service.engine import ActorEngine
 
-_NAMES = ("drain", "resume", "status", "trace")
+_NAMES = ("drain", "resume", "status", "trace", "log_level")
 # Answers of a drained worker lie ready, and its engine confirms an abort within a step: this is generous.
 _SETTLE_S = 2.0
 # How often to look meanwhile whether the engine is idle.
@@ -45,6 +47,8 @@ class Controls:
         self._plan = plan
         # Calls that wait, and the drains among them.
         self._calls = self._drains = 0
+        self._log = get_logger("service.controls")
+        self._log_level = LogLevelRoute()
 
     def names(self) -> set[str]:
         """Routes to register. Beyond loopback and without a token, only the harmless one."""
@@ -64,6 +68,9 @@ class Controls:
         self._check_token(body)
         if name == "trace":
             return self._trace(body)
+        if name == "log_level":
+            return self._change_level(body)
+        self._log.info("control.called", name=name, once_per=name)
         with self._place():
             return await (self._drain(body) if name == "drain" else self._resume())
 
@@ -147,6 +154,12 @@ class Controls:
         stories = recorder.stories
         found = stories.select(Kept(which), limit) if wanted is None else stories.find(wanted, limit)
         return {"worker": recorder.worker, "stories": [stories.as_dict(story) for story in found]}
+
+    def _change_level(self, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._log_level.handle(body)
+        except InvalidRequest as exc:
+            raise to_framework(exc) from exc
 
     @contextmanager
     def _place(self) -> Generator[None]:

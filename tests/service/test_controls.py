@@ -23,7 +23,7 @@ from tests.service.worker import synthetic
 if TYPE_CHECKING:
     from tests.service.conftest import OpenWorker
 
-ROUTES = {"drain", "resume", "status", "trace"}
+ROUTES = {"drain", "resume", "status", "trace", "log_level"}
 FIGURES = ("live_at_start", "completed", "ended_otherwise", "moved", "interrupted")
 FOREVER = 1900
 TOKEN = "a long secret"
@@ -439,7 +439,7 @@ def test_an_unknown_route_is_refused_by_name(open_worker: OpenWorker, name: str)
     """With the names there are."""
     with open_worker() as worker:
         worker.open()
-        with pytest.raises(InvalidArgument, match="one of drain, resume, status, trace"):
+        with pytest.raises(InvalidArgument, match="one of drain, log_level, resume, status, trace"):
             worker.loop.run(worker.facade.engine_control(name, {}))
 
 

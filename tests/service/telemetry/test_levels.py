@@ -1,0 +1,108 @@
+"""Levels that are changed while the worker runs: what is written then, by whom, and that it is once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[3]
+
+# Under the framework's own log: each line by who wrote it is told apart by the file it went to.
+_LIFE = """
+import logging, os, sys
+from service.telemetry.logs import configure_logging, get_logger
+from service.telemetry.levels import LEVELS, Levels
+from dynamo.runtime.logging import configure_dynamo_logging
+
+configure_logging(os.environ)
+configure_dynamo_logging()
+levels = Levels(os.environ)
+logs = {name: get_logger(name) for name in ("service.kv", "actor.request")}
+library = logging.getLogger("somebody.elses")
+
+def speak(when):
+    for name, log in logs.items():
+        log.debug("said", line=f"{when} {name} debug")
+        log.info("said", line=f"{when} {name} info")
+        log.error("said", line=f"{when} {name} error")
+    library.debug("line='%s library debug'", when)
+
+for step in sys.argv[1:]:
+    target, word = step.split("=")
+    levels.restore(target) if word == "configured" else levels.change(target, LEVELS[word])
+    speak(step)
+"""
+
+
+def _lines(*steps: str, **environ: str) -> list[str]:
+    """What is written after each change ("service=debug"), in order."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DYN_", "OTEL_"))}
+    lived = subprocess.run(
+        [sys.executable, "-c", _LIFE, *steps],
+        env={**clean, "DYN_SDK_DISABLE_ANSI_LOGGING": "1", **environ},
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.partition("line='")[2].rstrip("'") for line in lived.stderr.splitlines() if "line='" in line]
+
+
+def test_a_lower_level_than_the_frameworks_is_written_each_line_once() -> None:
+    """Its filter drops them whatever Python says; nobody else becomes louder, and it is taken back whole."""
+    assert _lines("service=debug", "service=configured") == [
+        "service=debug service.kv debug",
+        "service=debug service.kv info",
+        "service=debug service.kv error",
+        "service=debug actor.request info",
+        "service=debug actor.request error",
+        "service=configured service.kv info",
+        "service=configured service.kv error",
+        "service=configured actor.request info",
+        "service=configured actor.request error",
+    ]
+
+
+def test_a_higher_level_silences_also_errors_when_it_is_off() -> None:
+    """A target below has the level of its own."""
+    assert _lines("actor=off", "actor.request=info", "actor=configured") == [
+        "actor=off service.kv info",
+        "actor=off service.kv error",
+        "actor.request=info service.kv info",
+        "actor.request=info service.kv error",
+        "actor.request=info actor.request info",
+        "actor.request=info actor.request error",
+        "actor=configured service.kv info",
+        "actor=configured service.kv error",
+        "actor=configured actor.request info",
+        "actor=configured actor.request error",
+    ]
+
+
+@pytest.mark.parametrize("dyn_log", ["off", "warn,service=off", "warning"])
+def test_what_the_framework_silences_can_be_woken(dyn_log: str) -> None:
+    """Whatever its filter is."""
+    assert _lines("service.kv=info", DYN_LOG=dyn_log)[:2] == [
+        "service.kv=info service.kv info",
+        "service.kv=info service.kv error",
+    ]
+
+
+def test_with_a_file_of_filters_each_line_is_written_once_too(tmp_path: Path) -> None:
+    """Only the framework reads it: what was changed goes our way, the others its way."""
+    file = tmp_path / "logging.toml"
+    file.write_text('log_level = "error"\n[log_filters]\nservice = "debug"\n', encoding="utf-8")
+    assert _lines("service=debug", "service=configured", DYN_LOGGING_CONFIG_PATH=str(file)) == [
+        "service=debug service.kv debug",
+        "service=debug service.kv info",
+        "service=debug service.kv error",
+        "service=debug actor.request error",
+        "service=configured service.kv debug",
+        "service=configured service.kv info",
+        "service=configured service.kv error",
+        "service=configured actor.request error",
+    ]

@@ -1,0 +1,142 @@
+"""The control route for the level of the log: what it says and changes, for how long, what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dynamo.llm.exceptions import InvalidArgument
+
+from service.telemetry.levels import TARGETS, known_targets
+from service.telemetry.logs import get_logger
+from tests.service.telemetry.readings import all_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.service.conftest import OpenWorker
+    from tests.service.telemetry.readings import Lines
+    from tests.service.worker import FacadeWorker
+
+AS_CONFIGURED = [
+    {"target": target, "level": "info", "configured": "info", "left_s": None} for target in TARGETS
+]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+    """What the framework would get, in a process without DYN_LOG; every level is taken back afterwards."""
+    for name in ("DYN_LOG", "DYN_LOGGING_CONFIG_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with all_lines(logging.INFO) as heard:
+        yield heard
+    assert [name for name in known_targets() if not logging.getLogger(name).propagate] == []
+
+
+def _said(lines: Lines) -> list[tuple[str, str, float | None]]:
+    return [(line["lowest"], line["targets"], line.get("for_s")) for line in lines.named("log.level")]
+
+
+def _levels(worker: FacadeWorker, **body: Any) -> dict[str, str]:
+    return {entry["target"]: entry["level"] for entry in worker.control("log_level", **body)["targets"]}
+
+
+def test_without_a_level_it_says_what_holds(open_worker: OpenWorker, lines: Lines) -> None:
+    """Nothing changes, and nothing is said in the log."""
+    with open_worker() as worker:
+        assert worker.control("log_level") == {"targets": AS_CONFIGURED}
+    assert _said(lines) == []
+
+
+def test_a_level_holds_until_it_is_taken_back(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For all of ours; what the framework would drop goes to stderr, and both changes are on record."""
+    with open_worker() as worker:
+        assert _levels(worker, level="debug") == dict.fromkeys(TARGETS, "debug")
+        get_logger("actor.request").debug("seen.now")
+        get_logger("actor.request").info("passed.on")
+        assert worker.control("log_level", level="configured") == {"targets": AS_CONFIGURED}
+        get_logger("actor.request").debug("unseen.later")
+    assert len(lines.named("passed.on")) == 1
+    assert lines.named("seen.now") == lines.named("unseen.later") == []
+    on_stderr = capsys.readouterr().err
+    assert "seen.now" in on_stderr
+    assert "passed.on" not in on_stderr
+    assert "unseen.later" not in on_stderr
+    assert _said(lines) == [
+        ("debug", "actor,actors,service", None),
+        ("configured", "actor,actors,service", None),
+    ]
+
+
+def test_a_level_can_be_for_one_target(open_worker: OpenWorker, lines: Lines) -> None:
+    """Taking back the one above takes it back as well."""
+    with open_worker() as worker:
+        told = _levels(worker, level="error", target="service.controls")
+        assert told == {**dict.fromkeys(TARGETS, "info"), "service.controls": "error"}
+        assert _levels(worker, level="configured", target="actor") == told
+        assert _levels(worker, level="configured", target="service") == dict.fromkeys(TARGETS, "info")
+    assert _said(lines) == [("error", "service.controls", None), ("configured", "service.controls", None)]
+
+
+def test_a_level_for_a_time_takes_itself_back(open_worker: OpenWorker, lines: Lines) -> None:
+    """Also when everything was silenced, that line included; and the one that was for longer stays."""
+    with open_worker() as worker:
+        worker.control("log_level", level="error", target="actor", for_s=3600)
+        entries = worker.control("log_level", level="off", target="service", for_s=0.05)["targets"]
+        assert 0 < entries[2]["left_s"] <= 0.05
+        worker.until(lambda: len(_said(lines)) == 3)
+        (entry,) = [one for one in worker.control("log_level")["targets"] if one["left_s"] is not None]
+        assert (entry["target"], entry["level"]) == ("actor", "error")
+        assert 3590 < entry["left_s"] <= 3600
+        worker.control("log_level", level="configured")
+    assert _said(lines) == [
+        ("error", "actor", 3600),
+        ("off", "service", 0.05),
+        ("configured", "service", None),
+        ("configured", "actor", None),
+    ]
+
+
+def test_a_later_word_counts_for_its_target(open_worker: OpenWorker, lines: Lines) -> None:
+    """One without a time stays when the time of the one before it is over."""
+    with open_worker() as worker:
+        worker.control("log_level", level="debug", for_s=0.05)
+        worker.control("log_level", level="warn", target="actor")
+        worker.until(lambda: len(_said(lines)) == 3)
+        assert _levels(worker) == {"actor": "warn", "actors": "info", "service": "info"}
+        worker.control("log_level", level="configured")
+    assert _said(lines)[2] == ("configured", "actors,service", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"level": "loud"}, "level"),
+        ({"level": 10}, "level"),
+        ({"level": ["debug"]}, "level"),
+        ({"level": "debug", "target": "torch"}, "target"),
+        ({"level": "debug", "target": ""}, "target"),
+        ({"level": "debug", "target": ["actor"]}, "target"),
+        ({"level": "debug", "for_s": 0}, "for_s"),
+        ({"level": "debug", "for_s": -1}, "for_s"),
+        ({"level": "debug", "for_s": 86_401}, "for_s"),
+        ({"level": "debug", "for_s": float("nan")}, "for_s"),
+        ({"level": "debug", "for_s": True}, "for_s"),
+        ({"level": "debug", "for_s": "60"}, "for_s"),
+        ({"level": "configured", "for_s": 60}, "for_s"),
+        ({"for_s": 60}, "for_s"),
+        ({"level": "debug", "for": 60}, "key"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(
+    open_worker: OpenWorker, lines: Lines, body: dict[str, Any], field: str
+) -> None:
+    """And nothing has changed."""
+    with open_worker() as worker:
+        with pytest.raises(InvalidArgument, match=f"^{field}:"):
+            worker.control("log_level", **body)
+        assert worker.control("log_level") == {"targets": AS_CONFIGURED}
+    assert _said(lines) == []
