@@ -213,7 +213,7 @@ class Ledger:
             execute_context=ticket.execute_context,
             cancelled_s=None if ticket.cancel_reason is None else times.cancelled_s,
             chunks=outbox.chunks,
-            pace=ticket.pace.marks(),
+            pace=ticket.pacing.pace(),
             preemptions=ticket.preemptions,
             preempted_s=tuple(ticket.preempted_s),
             sampling=ticket.sampling,

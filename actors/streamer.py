@@ -47,7 +47,7 @@ class ChunkStreamer:
                 _begin(ticket, delta, step.ended_s)
             if delta.token_ids:
                 ticket.outbox.put(delta, step.ended_s)
-                ticket.pace.note(step.ended_s, len(delta.token_ids))
+                ticket.pacing.note(step.ended_s, len(delta.token_ids))
                 tokens += len(delta.token_ids)
             if delta.is_last:
                 self._end(ticket, delta)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from actors.outbox import Outbox
-from actors.pace import Pace
+from actors.pacing import Pacing
 from protocols.caller import Caller
 from protocols.errors import InternalError
 from protocols.spec import Sampling
@@ -70,7 +70,7 @@ class Ticket:
     is_flow_posted: bool = False
     # streamer
     cached_tokens: int = 0
-    pace: Pace = field(default_factory=Pace)
+    pacing: Pacing = field(default_factory=Pacing)
     preemptions: int = 0
     # of the first few
     preempted_s: list[float] = field(default_factory=list[float])

@@ -72,11 +72,16 @@ class AbortResult(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-class Mark(NamedTuple):
-    """So many completion tokens, of all choices, had come at this moment (monotonic seconds)."""
+class Pace(NamedTuple):
+    """Evenly thinned marks of the steps that gave a request tokens, the first step's among them.
 
-    at_s: float
-    tokens: int
+    at_s: when each ended, monotonic seconds. tokens: completion tokens so far, of all choices.
+    gaps_s: since the step before it, for each token of one choice; 0 for the first step of all.
+    """
+
+    at_s: tuple[float, ...] = ()
+    tokens: tuple[int, ...] = ()
+    gaps_s: tuple[float, ...] = ()
 
 
 class RequestStory(Struct, frozen=True, kw_only=True):
@@ -89,7 +94,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     the request's end has the request's, or None where that is an error.
     cancelled_s: when the reason for its early end came to be: the caller's leaving was heard, the deadline
     passed. The answer to it is the end.
-    chunks: given to the reader. pace: marks of the tokens, evenly thinned, the first token's among them.
+    chunks: given to the reader. pace: when the tokens came.
     preemptions: how often a sequence of it lost its memory to another request and was computed again;
     preempted_s: when, of the first few.
     sampling, max_tokens: of the resolved request. predecessor: of a request that began on another worker.
@@ -121,7 +126,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     execute_context: object = None
     cancelled_s: float | None = None
     chunks: int = 0
-    pace: tuple[Mark, ...] = ()
+    pace: Pace = Pace()
     preemptions: int = 0
     preempted_s: tuple[float, ...] = ()
     sampling: Sampling | None = None

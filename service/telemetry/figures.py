@@ -10,7 +10,6 @@ request ended lasts until then: the durations of the hops add up to the duration
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -54,8 +53,8 @@ class Figures(Struct, frozen=True, kw_only=True):
 
     request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token.
     submitted_s: the story's, in order with the hops.
-    itl_mean_s: mean time between two tokens of one choice; itl_p50_s: the median, with more marks than a
-    story keeps the median of means over 2, 4, 8 … steps. Both only for requests that were served.
+    itl_mean_s: mean time between two tokens of one choice; itl_p50_s: the median, of a long request that of
+    the evenly spread gaps its story kept. Both only for requests that were served.
     """
 
     hops: tuple[Hop, ...]
@@ -111,16 +110,5 @@ def _itl_mean_s(story: RequestStory, streamed_s: float) -> float | None:
 
 
 def _itl_p50_s(story: RequestStory) -> float | None:
-    """A stretch between two marks stands for as many equal gaps as tokens came in it, of all choices."""
-    gaps = sorted(
-        ((after.at_s - before.at_s) * story.n / tokens, tokens)
-        for before, after in pairwise(story.pace)
-        if (tokens := after.tokens - before.tokens) > 0
-    )
-    half = sum(tokens for _, tokens in gaps) / 2
-    below = 0
-    for gap_s, tokens in gaps:
-        below += tokens
-        if below >= half:
-            return gap_s
-    return None
+    gaps_s = sorted(story.pace.gaps_s[1:])
+    return gaps_s[(len(gaps_s) - 1) // 2] if gaps_s else None

@@ -161,7 +161,10 @@ def story_as_dict(
         "cancelled_ms": None if story.cancelled_s is None else _since(story.cancelled_s, figures),
         "preemptions": story.preemptions,
         "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
-        "marks": [[_since(mark.at_s, figures), mark.tokens] for mark in story.pace],
+        "marks": [
+            [_since(at_s, figures), tokens]
+            for at_s, tokens in zip(story.pace.at_s, story.pace.tokens, strict=True)
+        ],
         "is_sampled": figures.trace is not None and figures.trace.is_sampled,
         "is_moved": story.is_moved,
         "predecessor": None if story.predecessor is None else story.predecessor._asdict(),

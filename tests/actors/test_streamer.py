@@ -9,7 +9,7 @@ import pytest
 from actors.streamer import MOST_PREEMPTIONS, ChunkStreamer
 from protocols.errors import GenerationFailed
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
-from protocols.telemetry import Mark, Outcome, Phase
+from protocols.telemetry import Outcome, Pace, Phase
 from tests.actors.office import Office, closed_lane
 from tests.doubles.callers import Reader
 from tests.doubles.scheduling import run_seeded
@@ -142,8 +142,8 @@ def test_marks_and_preemptions_are_the_requests_own(desk: Desk) -> None:
     """Whose tokens came when, and who had to give its memory to another, is written on that ticket only."""
     one, other = desk.open(), desk.open()
     desk.step(Delta(one.engine_id, [1, 2]))
-    assert one.pace.marks() == (Mark(STEP_ENDED_S, 2),)
-    assert other.pace.marks() == ()
+    assert one.pacing.pace() == Pace((STEP_ENDED_S,), (2,), (0.0,))
+    assert other.pacing.pace() == Pace()
     for _ in range(MOST_PREEMPTIONS + 1):
         desk.streamer.on_step(EngineStep([], 101.0, 102.0, preempted=(other.engine_id, EngineId(999))))
     assert (one.preemptions, other.preemptions) == (0, MOST_PREEMPTIONS + 1)

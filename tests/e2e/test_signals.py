@@ -29,7 +29,7 @@ def test_a_signal_loses_no_request_running_or_waiting(
 
     def are_all_there() -> bool:
         state = worker.status()
-        return state["live"] == 6 and state["in_flight"] == 2
+        return bool(state["live"] == 6 and state["in_flight"] == 2)
 
     wait_until(are_all_there, lambda: str([worker.status(), *(reader.error for reader in readers)]), 10)
     worker.send(number)

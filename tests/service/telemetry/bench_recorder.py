@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from protocols.spec import Sampling
 from protocols.steps import EngineStep
-from protocols.telemetry import Mark, NullTelemetry
+from protocols.telemetry import NullTelemetry
 from service.telemetry.exporting import Pipeline
 from service.telemetry.metrics import Metrics
 from service.telemetry.recorder import Recorder
@@ -29,7 +29,7 @@ from service.telemetry.span_attributes import RequestAttributes
 from service.telemetry.spans import Spans, resource_of
 from service.telemetry.stories import Stories
 from service.telemetry.trace_settings import TraceSettings
-from tests.service.telemetry.tales import SAMPLED, UNSAMPLED, tale
+from tests.service.telemetry.tales import SAMPLED, UNSAMPLED, pace_of, tale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ _STORY: dict[str, Any] = {
     "chunks": 64,
     "sampling": Sampling(temperature=0.75, top_p=0.5, seed=7),
     "max_tokens": 64,
-    "pace": tuple(Mark(100.5 + place / 32, place + 1) for place in range(64)),
+    "pace": pace_of(*((100.5 + place / 32, place + 1) for place in range(64))),
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from protocols.telemetry import CancelReason, DrainReport, Outcome, Phase, RequestStory
+from protocols.telemetry import CancelReason, DrainReport, Outcome, Pace, Phase, RequestStory
 
 TRACE_ID = "0123456789abcdef0123456789abcdef"
 PARENT_ID = "1122334455667788"
@@ -51,6 +52,15 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
     }
     fields.setdefault("finish_reasons", (fields["finish_reason"],) * fields["n"])
     return RequestStory(**fields)
+
+
+def pace_of(*marks: tuple[float, int]) -> Pace:
+    """Of one choice that got all its tokens in these steps: when each ended, and the tokens so far."""
+    gaps_s = [
+        (at_s - before_s) / (tokens - fewer)
+        for (before_s, fewer), (at_s, tokens) in itertools.pairwise(marks)
+    ]
+    return Pace(tuple(at_s for at_s, _ in marks), tuple(tokens for _, tokens in marks), (0.0, *gaps_s))
 
 
 def report_of_drain(**changes: Any) -> DrainReport:

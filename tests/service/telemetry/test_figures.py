@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from protocols.telemetry import Mark, Outcome, Phase
+from protocols.telemetry import Outcome, Phase
 from service.telemetry.figures import HopName, figures_of
-from tests.service.telemetry.tales import SAMPLED, TRACE_ID, tale, tale_of_each
+from tests.service.telemetry.tales import SAMPLED, TRACE_ID, pace_of, tale, tale_of_each
 
 
 def test_every_hop_of_a_served_request():
@@ -38,22 +38,19 @@ def test_choices_run_side_by_side():
 
 def test_the_median_gap_is_none_of_the_long_ones():
     """Of eight gaps one is a second long: the mean has it, the median does not."""
-    marks = (*(Mark(100.5 + 0.125 * gap, gap + 1) for gap in range(8)), Mark(102.5, 9))
-    assert figures_of(tale(completion_tokens=9, pace=marks)).itl_p50_s == 0.125
+    pace = pace_of(*((100.5 + 0.125 * gap, gap + 1) for gap in range(8)), (102.5, 9))
+    assert figures_of(tale(completion_tokens=9, pace=pace)).itl_p50_s == 0.125
 
 
-def test_a_stretch_counts_as_many_gaps_as_it_has_tokens():
-    """Six tokens in one stretch outweigh two that came one by one; choices share the time."""
-    marks = (Mark(100.5, 1), Mark(101.0, 2), Mark(101.5, 3), Mark(102.25, 9))
-    assert figures_of(tale(completion_tokens=9, pace=marks)).itl_p50_s == 0.125
-    assert figures_of(tale(completion_tokens=9, n=2, pace=marks)).itl_p50_s == 0.25
+def test_tokens_of_one_step_share_its_gap():
+    """Three tokens after three quarters of a second came one every quarter."""
+    assert figures_of(tale(pace=pace_of((100.5, 1), (101.25, 4)))).itl_p50_s == 0.25
 
 
 def test_no_median_without_a_gap_or_without_service():
     """One mark is no gap; a request that ended early spent its time on something else."""
-    assert figures_of(tale(pace=(Mark(100.5, 1),))).itl_p50_s is None
-    marks = (Mark(100.5, 1), Mark(101.0, 2))
-    assert figures_of(tale(Outcome.STALLED, pace=marks)).itl_p50_s is None
+    assert figures_of(tale(pace=pace_of((100.5, 1)))).itl_p50_s is None
+    assert figures_of(tale(Outcome.STALLED, pace=pace_of((100.5, 1), (101.0, 2)))).itl_p50_s is None
 
 
 @pytest.mark.parametrize("completion_tokens", [0, 1])

@@ -9,10 +9,10 @@ import pytest
 
 from protocols.errors import FailureCause
 from protocols.spec import Sampling
-from protocols.telemetry import CancelReason, Mark, Outcome, Phase
+from protocols.telemetry import CancelReason, Outcome, Phase
 from protocols.trace_link import TraceLink
 from tests.service.telemetry.collectors import attributes_of
-from tests.service.telemetry.tales import SAMPLED, tale
+from tests.service.telemetry.tales import SAMPLED, pace_of, tale
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -170,7 +170,7 @@ def test_the_options_that_matter_are_told(spans_of: Any, sampling: Sampling, tol
 
 def test_the_pace_of_the_tokens_is_told(spans_of: Any):
     """Mean and median of the gaps."""
-    pace = (Mark(100.5, 1), Mark(100.75, 2), Mark(101.0, 3), Mark(102.5, 4))
+    pace = pace_of((100.5, 1), (100.75, 2), (101.0, 3), (102.5, 4))
     spans = spans_of(tale(trace_headers=SAMPLED, pace=pace, completion_tokens=4))
     found = attributes_of(spans["actor.stream"].attributes)
     assert (found["actor.itl_p50_ms"], found["actor.itl_mean_ms"]) == (250.0, 666.667)

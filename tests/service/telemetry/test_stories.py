@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocols.bounds import Bound
-from protocols.telemetry import Mark, Outcome, Phase
+from protocols.telemetry import Outcome, Phase
 from protocols.trace_link import TraceLink
 from service.telemetry.figures import figures_of
 from service.telemetry.stories import (
@@ -30,6 +30,7 @@ from tests.service.telemetry.tales import (
     TRACE_ID,
     UNSAMPLED,
     outcome_of,
+    pace_of,
     tale,
     tale_of_each,
 )
@@ -156,7 +157,7 @@ def test_a_story_in_json():
             trace_headers=SAMPLED,
             finish_reason="length",
             chunks=3,
-            pace=(Mark(100.5, 1), Mark(101.0, 3), Mark(102.5, 9)),
+            pace=pace_of((100.5, 1), (101.0, 3), (102.5, 9)),
             preemptions=2,
             preempted_s=(100.75, 102.0),
             cancelled_s=102.25,
