@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _PROMTOOL = Path(__file__).parents[3] / ".tools" / "bin" / "promtool"
 
 
-def _new_metrics() -> Metrics:
-    """Of an engine that brings its own figures: ours alone."""
-    return Metrics(version="9.9.9", engine="trtllm", framework_version="1.4.2", processors=("cool", "warm"))
+def _new_metrics(engine: str = "trtllm") -> Metrics:
+    """By default of an engine that brings its own figures: ours alone."""
+    return Metrics(version="9.9.9", engine=engine, framework_version="1.4.2", processors=("cool", "warm"))
 
 
 def test_a_served_request_moves_exactly_these():
@@ -268,7 +268,8 @@ def _bridged(registry: CollectorRegistry) -> bytes:
 @pytest.mark.parametrize("as_text", [generate_latest, _bridged], ids=["own", "bridged"])
 def test_promtool_has_nothing_to_say(as_text: Callable[[CollectorRegistry], bytes]):
     """Names, types, units and help texts are as Prometheus wants them, also behind the framework's bridge."""
-    metrics = _new_metrics()
+    metrics = _new_metrics("torch")
+    metrics.watch(_Graph())
     for story in tale_of_each():
         metrics.request_ended(story, figures_of(story))
     checked = subprocess.run(
@@ -279,7 +280,7 @@ def test_promtool_has_nothing_to_say(as_text: Callable[[CollectorRegistry], byte
 
 def test_the_bridge_takes_every_series():
     """None is left behind by the prefix, none is doubled, and the framework's labels come on top."""
-    metrics = _new_metrics()
+    metrics = _new_metrics("torch")
     own = [line for line in generate_latest(metrics.registry).splitlines() if not line.startswith(b"#")]
     bridged = [line for line in _bridged(metrics.registry).splitlines() if not line.startswith(b"#")]
     assert len(bridged) == len(set(bridged)) == len(own)
@@ -288,6 +289,6 @@ def test_the_bridge_takes_every_series():
 
 def test_every_family_is_ours_and_explained():
     """The bridge selects by the prefix; a family without help text helps nobody."""
-    for family in _new_metrics().registry.collect():
+    for family in _new_metrics("torch").registry.collect():
         assert family.name.startswith("dynamo_actor_")
         assert family.documentation.endswith(".")
