@@ -129,6 +129,7 @@ async def test_it_ends_where_its_deadline_finds_it(
         assert isinstance(answer.error, DeadlineExceeded)
         assert len(answer.tokens) == tokens
         assert world.listener.cancellations == {(CancelReason.DEADLINE, phase): 1}
+        assert world.listener.stories[visit.id].cancelled_s == due_s
         while preparer.is_busy:
             preparer.release()
             await world.settle()

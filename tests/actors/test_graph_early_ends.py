@@ -36,6 +36,7 @@ class TestCancel:
             for _ in range(5):
                 await visit.reader.read()
             taken = len(visit.reader.tokens)
+            left_s = anyio.current_time()
             await visit.leave()
             again = world.ask(prompt=[1, 15, 27, 33], max_tokens=3)
             start_s = anyio.current_time()
@@ -45,7 +46,9 @@ class TestCancel:
             assert world.engine.ids_of("abort") == [visit.id]
             assert visit.reader.finish_reasons == ["cancelled"]
             assert visit.reader.chunks[-1]["completion_usage"]["completion_tokens"] == taken
-            assert world.listener.stories[visit.id].completion_tokens == taken
+            story = world.listener.stories[visit.id]
+            assert (story.completion_tokens, story.chunks) == (taken, 5)
+            assert story.cancelled_s == left_s
             assert world.outcomes() == {Outcome.CANCELLED: 1, Outcome.COMPLETED: 1}
             assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.CONFIRMED: 1}
 

@@ -127,6 +127,8 @@ class EngineReader:
         self.info = info
         self.steps = 0
         self.most_running = 0
+        # Of each request, how often the engine said that a sequence of it lost its memory.
+        self.preempted: Counter[EngineId] = Counter()
         self.blocks = HeardBlocks(info)
         self.processor_tokens = Counter[str]()
         self._heard: dict[EngineId, Heard] = {}
@@ -162,6 +164,11 @@ class EngineReader:
             assert use.tokens > 0, f"{use}: a logits processor that was not called"
             assert use.seconds >= 0, f"{use}: less than no time"
             self.processor_tokens[use.name] += use.tokens
+        for engine_id in step.preempted:
+            heard = self._heard.get(engine_id)
+            assert heard is not None, f"{engine_id} was preempted and never submitted"
+            assert not heard.is_ended, f"{engine_id} was preempted after its last delta"
+            self.preempted[engine_id] += 1
         for delta in step.deltas:
             assert delta.engine_id in self._heard, f"{delta} is about a request that was never submitted"
             self._heard[delta.engine_id].on_delta(delta, self.info.vocab_size)

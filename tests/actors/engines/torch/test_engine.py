@@ -57,10 +57,11 @@ async def test_a_seed_gives_the_same_tokens_in_any_company(
         await reader.read_to_end(among, *others)
         assert reader.most_running == 16
         different = await reader.complete(sampled(seed=6, **options))
-    async with open_engine(step_tokens=9, kv_pool_tokens=72, max_seq_len=72) as reader:
+    async with open_engine(step_tokens=9, kv_pool_tokens=104, max_seq_len=72) as reader:
         others = [reader.submit(sampled(prompt, seed=9)) for prompt in tiny_models.prompts()]
         preempted = reader.submit(sampled(**options))
         await reader.read_to_end(preempted, *others)
+        assert reader.preempted[preempted.engine_id] > 0
     assert among.tokens == preempted.tokens == alone.tokens != different.tokens
 
 

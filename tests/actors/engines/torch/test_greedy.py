@@ -56,6 +56,7 @@ async def test_equal_to_generate(
             for prompt in tiny_models.prompts()
         ]
         await reader.read_to_end(*heard)
+        assert bool(reader.preempted) == (way == "preemption")
     assert [request.tokens for request in heard] == wanted
 
 

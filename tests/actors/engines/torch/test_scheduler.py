@@ -151,6 +151,8 @@ def test_the_youngest_gives_way_next() -> None:
         assert Bound.KV_BLOCKS not in bench.told.bounds
         bench.step()
     assert bench.told.bounds[Bound.KV_BLOCKS] == 1
+    assert bench.scheduler.take_preempted() == (young.request.engine_id,)
+    assert bench.scheduler.take_preempted() == ()
     assert old in bench.sequences
     said = young.output_tokens
     while bench.live:
