@@ -51,7 +51,8 @@ class Hop(Struct, frozen=True, gc=False):
 class Figures(Struct, frozen=True, kw_only=True):
     """What follows from a `RequestStory`. Seconds; None where the request did not get that far.
 
-    request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token.
+    request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token. cancelled_s: arrival
+    to the wish to end it early.
     submitted_s: the story's, in order with the hops.
     itl_mean_s: mean time between two tokens of one choice; itl_p50_s: the median, of a long request that of
     the evenly spread gaps its story kept. Both only for requests that were served.
@@ -62,6 +63,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     submitted_s: float | None
     queue_s: float | None
     ttft_s: float | None
+    cancelled_s: float | None
     itl_mean_s: float | None
     itl_p50_s: float | None
     trace: TraceParent | None
@@ -82,10 +84,16 @@ def figures_of(story: RequestStory) -> Figures:
         submitted_s=submitted_s,
         queue_s=None if submitted_s is None else submitted_s - arrived_s,
         ttft_s=None if first_s is None else first_s - arrived_s,
+        cancelled_s=_cancelled_s(story, arrived_s, ended_s),
         itl_mean_s=None if first_s is None else _itl_mean_s(story, ended_s - first_s),
         itl_p50_s=_itl_p50_s(story) if story.outcome in SERVED else None,
         trace=parse_traceparent(story.trace_headers),
     )
+
+
+def _cancelled_s(story: RequestStory, arrived_s: float, ended_s: float) -> float | None:
+    at_s = story.cancelled_s
+    return None if at_s is None else min(max(at_s, arrived_s), ended_s) - arrived_s
 
 
 def _hops_of(story: RequestStory) -> tuple[Hop, ...]:

@@ -28,10 +28,12 @@ class RequestLog:
         self._requests = get_logger("actor.request")
         self._worker = get_logger("actor.worker")
         self._state: WorkerState | None = None
+        # Until the first line of a drain is written.
+        self._drain_begins = False
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """The line of one request. A health probe's is for those who debug."""
-        fields = _fields_of(story, figures, self._shown(story.context_id))
+        fields = {**_fields_of(story), **_times_of(figures), **self._ids_of(story, figures)}
         if story.is_probe:
             self._requests.debug("request.probe", **fields)
         elif story.outcome in _WARNED:
@@ -51,12 +53,18 @@ class RequestLog:
     def state_changed(self, state: WorkerState) -> None:
         """The worker moved on."""
         before, self._state = self._state, state
+        self._drain_begins = state is WorkerState.DRAINING
         say = self._worker.error if state is WorkerState.FAILED else self._worker.info
         say("worker.state", state=state.value, before=None if before is None else before.value)
 
     def drain_progress(self, remaining: int, left_s: float) -> None:
         """Called by the drain at its start, on every rung and every 5 s. left_s: until the last rung."""
-        if remaining:
+        if not remaining:
+            return
+        if self._drain_begins:
+            self._drain_begins = False
+            self._worker.info("drain.started", remaining=remaining, left_s=round(left_s, 3))
+        else:
             self._worker.info("drain.waiting", remaining=remaining, left_s=round(left_s, 3))
 
     def readers_awaited(self, readers: int, left_s: float) -> None:
@@ -98,6 +106,21 @@ class RequestLog:
         """Any thread. The counter has them all; here it is said once a minute."""
         self._worker.warning("trace.spans_lost", reason=reason, count=count, once_per=reason)
 
+    def _ids_of(self, story: RequestStory, figures: Figures) -> dict[str, Any]:
+        """Ours, Dynamo's, the caller's; trace and span as the framework's own lines name them."""
+        trace, before = figures.trace, story.predecessor
+        callers = (story.trace_headers or {}).get("x-request-id")
+        return {
+            "engine_id": story.engine_id,
+            "context_id": self._shown(story.context_id),
+            "x_request_id": None if callers is None else self._shown(callers),
+            "trace_id": None if trace is None else trace.trace_id,
+            "span_id": None if trace is None else trace.span_id,
+            "is_sampled": None if trace is None else trace.is_sampled,
+            "predecessor_trace_id": None if before is None else before.trace_id,
+            "predecessor_span_id": None if before is None else before.span_id,
+        }
+
     def _shown(self, name: str) -> str:
         """What a caller chose, as it may be written."""
         shown = shown_id(name)
@@ -116,8 +139,8 @@ def _interrupted(count: int) -> str:
     return f"{count} request{'' if count == 1 else 's'} interrupted by shutdown"
 
 
-def _fields_of(story: RequestStory, figures: Figures, context_id: str) -> dict[str, Any]:
-    trace = figures.trace
+def _fields_of(story: RequestStory) -> dict[str, Any]:
+    """How far it came, how it ended, and what it cost."""
     return {
         "outcome": story.outcome,
         "phase": story.phase,
@@ -129,16 +152,23 @@ def _fields_of(story: RequestStory, figures: Figures, context_id: str) -> dict[s
         "failure_cause": story.failure_cause,
         "is_moved": story.is_moved or None,
         "n": story.n,
+        "max_tokens": story.max_tokens,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,
         "completion_tokens": story.completion_tokens,
-        "request_s": round(figures.request_s, 6),
+        "chunks": story.chunks,
+        "preemptions": story.preemptions or None,
+    }
+
+
+def _times_of(figures: Figures) -> dict[str, float | None]:
+    return {
+        "request_s": _rounded(figures.request_s),
         "queue_s": _rounded(figures.queue_s),
         "ttft_s": _rounded(figures.ttft_s),
         "itl_mean_s": _rounded(figures.itl_mean_s),
-        "engine_id": story.engine_id,
-        "context_id": context_id,
-        "trace_id": None if trace is None else trace.trace_id,
+        "itl_p50_s": _rounded(figures.itl_p50_s),
+        "cancelled_s": _rounded(figures.cancelled_s),
     }
 
 

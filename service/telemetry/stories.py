@@ -158,7 +158,7 @@ def story_as_dict(
         "ttft_ms": _ms(figures.ttft_s),
         "itl_mean_ms": _ms(figures.itl_mean_s),
         "itl_p50_ms": _ms(figures.itl_p50_s),
-        "cancelled_ms": None if story.cancelled_s is None else _since(story.cancelled_s, figures),
+        "cancelled_ms": _ms(figures.cancelled_s),
         "preemptions": story.preemptions,
         "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
         "marks": [

@@ -15,6 +15,7 @@ from prometheus_client import generate_latest
 from protocols.bounds import Bound
 from protocols.steps import EngineStep
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Telemetry, WorkerState
+from protocols.trace_link import TraceLink
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.loop_lag import INTERVAL_S, LoopLag
 from service.telemetry.metrics import Metrics
@@ -24,7 +25,15 @@ from service.telemetry.stories import Kept, Stories
 from service.telemetry.waterfall import render_waterfall
 from tests.service.telemetry.collectors import attributes_of
 from tests.service.telemetry.readings import changes, samples_of
-from tests.service.telemetry.tales import SAMPLED, TRACE_ID, outcome_of, report_of_drain, tale, tale_of_each
+from tests.service.telemetry.tales import (
+    PARENT_ID,
+    SAMPLED,
+    TRACE_ID,
+    outcome_of,
+    report_of_drain,
+    tale,
+    tale_of_each,
+)
 
 if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
@@ -93,10 +102,21 @@ def test_one_line_a_request_at_its_level(
 
 
 def test_the_line_can_be_joined_with_the_trace(new_recorder: NewRecorder, lines: Lines):
-    """Trace id, context id and engine id stand in it, whether spans are on or not."""
-    new_recorder().request_ended(tale(trace_headers=SAMPLED))
+    """All ids stand in it, the caller's and the framework's span among them, whether spans are on or not."""
+    headers = {**SAMPLED, "x-request-id": "gateway-1"}
+    before = TraceLink("ab" * 16, "cd" * 8)
+    new_recorder().request_ended(tale(trace_headers=headers, predecessor=before))
     (line,) = lines.named("request.ended")
-    assert (line["trace_id"], line["context_id"], line["engine_id"]) == (TRACE_ID, "ctx-7", 7)
+    ids = {name: value for name, value in line.items() if name.endswith("_id")}
+    assert ids == {
+        "engine_id": 7,
+        "context_id": "ctx-7",
+        "x_request_id": "gateway-1",
+        "trace_id": TRACE_ID,
+        "span_id": PARENT_ID,
+        "predecessor_trace_id": before.trace_id,
+        "predecessor_span_id": before.span_id,
+    }
 
 
 def test_a_probe_is_seen_by_nobody_but_those_who_debug(new_recorder: NewRecorder, lines: Lines):
@@ -189,7 +209,8 @@ def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
     recorder.state_changed(WorkerState.SERVING)
     recorder.state_changed(WorkerState.DRAINING)
     recorder.drain_progress(3, 12.5)
-    recorder.drain_progress(0, 12.0)
+    recorder.drain_progress(1, 7.5)
+    recorder.drain_progress(0, 7.0)
     report = report_of_drain(completed=5, moved=0, interrupted=0)
     recorder.drain_ended(report)
     recorder.state_changed(WorkerState.FAILED)
@@ -198,7 +219,8 @@ def test_the_life_of_a_worker_in_lines(new_recorder: NewRecorder, lines: Lines):
         {"level": "INFO", "state": "draining", "before": "serving"},
         {"level": "ERROR", "state": "failed", "before": "draining"},
     ]
-    assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 3, "left_s": 12.5}]
+    assert lines.named("drain.started") == [{"level": "INFO", "remaining": 3, "left_s": 12.5}]
+    assert lines.named("drain.waiting") == [{"level": "INFO", "remaining": 1, "left_s": 7.5}]
     ended = asdict(report)
     assert lines.named("drain.ended") == [{"level": "INFO", **ended}]
 
