@@ -51,8 +51,8 @@ class Hop(Struct, frozen=True, gc=False):
 class Figures(Struct, frozen=True, kw_only=True):
     """What follows from a `RequestStory`. Seconds; None where the request did not get that far.
 
-    request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token. cancelled_s: arrival
-    to the wish to end it early.
+    request_s: arrival to end. queue_s: arrival to submit. ttft_s: arrival to first token.
+    cancelled_s: arrival to the wish to end it early.
     submitted_s: the story's, in order with the hops.
     itl_mean_s: mean time between two tokens of one choice; itl_p50_s: the median, of a long request that of
     the evenly spread gaps its story kept. Both only for requests that were served.
