@@ -14,6 +14,7 @@ from protocols.errors import EngineStartError, StartStopped
 from service.assembly import build_worker
 from service.engine import ActorEngine
 from service.exit_codes import ExitCode
+from service.first_words import say_configuration
 from service.framework import UnsupportedFramework, check_version, framework_facts, installed_version
 from service.guard import ExitGuard
 from service.models import ModelInvalid, ModelUnavailable, resolve_model
@@ -84,6 +85,7 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
         settings.engine.requested, read_engine_facts(os.environ), settings.engine.tensorrt_options
     )
     log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
+    say_configuration(settings, choice.engine)
     if settings.dump_config_to is not None:
         settings.dump_config_to.write_text(config_json(settings), encoding="utf-8")
     apply_environment(settings, os.environ)

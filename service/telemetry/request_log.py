@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from protocols.bounds import Bound, ignore_bound
@@ -28,6 +29,7 @@ class RequestLog:
         self._requests = get_logger("actor.request")
         self._worker = get_logger("actor.worker")
         self._state: WorkerState | None = None
+        self._since_s = time.monotonic()
         # Until the first line of a drain is written.
         self._drain_begins = False
 
@@ -51,11 +53,18 @@ class RequestLog:
         self._worker.warning("engine.abort_not_confirmed", once_per="abort")
 
     def state_changed(self, state: WorkerState) -> None:
-        """The worker moved on."""
+        """The worker moved on. before_s: how long it was what it was before."""
+        now_s = time.monotonic()
+        before_s, self._since_s = now_s - self._since_s, now_s
         before, self._state = self._state, state
         self._drain_begins = state is WorkerState.DRAINING
         say = self._worker.error if state is WorkerState.FAILED else self._worker.info
-        say("worker.state", state=state.value, before=None if before is None else before.value)
+        say(
+            "worker.state",
+            state=state.value,
+            before=None if before is None else before.value,
+            before_s=round(before_s, 3),
+        )
 
     def drain_progress(self, remaining: int, left_s: float) -> None:
         """Called by the drain at its start, on every rung and every 5 s. left_s: until the last rung."""

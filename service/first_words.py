@@ -1,0 +1,45 @@
+"""What a worker says about itself before it loads anything: who it is and how it was told to run."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from service.framework import installed_version
+from service.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.options.settings import Settings
+
+# Characters of a value; `--print-config` shows all.
+_LONGEST = 80
+
+
+def say_configuration(settings: Settings, engine: str) -> None:
+    """Once a life. ``given``: every option that is not left at its default, secrets masked."""
+    runtime, drain = settings.runtime, settings.drain
+    get_logger("service.serving").info(
+        "worker.configured",
+        version=metadata.version("dynamo-actor-worker"),
+        framework=installed_version(),
+        engine=engine,
+        model=settings.model.model,
+        endpoint=f"{runtime.namespace}.{runtime.component}.{runtime.endpoint}",
+        discovery=runtime.discovery_backend,
+        request_plane=runtime.request_plane,
+        system_server=f"{runtime.system_host}:{runtime.system_port}",
+        max_live=settings.graph.max_live,
+        drain_until_s=drain.drain_until_s,
+        hard_exit_s=drain.hard_exit_s,
+        given=" ".join(_given(settings)),
+    )
+
+
+def _given(settings: Settings) -> Iterator[str]:
+    """As the operator knows them; a long value is cut."""
+    for item in settings.resolution.items():
+        if item.is_given and not item.option.is_action:
+            text = item.option.show(item.value)
+            yield f"{item.where}={text if len(text) <= _LONGEST else f'{text[: _LONGEST - 1]}…'}"
