@@ -168,8 +168,9 @@ class ActorEngine(LLMEngine):
                 self._recorder.count_chunk()
                 yield chunk  # type: ignore[misc] # ours names the keys that theirs leaves open
         except Exception as exc:
-            # Ours, or a bug's: nothing but the framework's errors leaves.
-            raise to_framework(exc) from exc
+            # Ours, or a bug's: nothing but the framework's errors leaves. The outbox keeps what it raised; a
+            # traceback would hold the outbox, and the context would wait in the circle for the cyclic GC.
+            raise to_framework(exc) from exc.with_traceback(None)
         finally:
             # Perhaps in a garbage collector, on a foreign thread, without a loop: one plain call.
             self._tell_loop(self._on_reader_closed, ticket)
