@@ -5,7 +5,8 @@ whoever owns the root logger writes it: our early handler at first, then the fra
 handler takes text only, the text is the event with its fields, as JSON where its own lines are JSON
 (``DYN_LOGGING_JSONL``, later ``DYN_LOGGING_CONSOLE_FORMAT``), else as ``event key=value``.
 
-Keyword ``once_per``: of all events with the same value, one a minute is let through. It is not written.
+Keyword ``once_per``: of all events with the same value one a minute is let through, and 16 with different
+ones. It is not written.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _drop_unwanted(writer: WrappedLogger, method: str, event: EventDict) -> Even
         raise structlog.DropEvent
     key = event.pop("once_per", None)
     if key is not None:
-        held = _LIMITER.admit((event["event"], key))
+        held = _LIMITER.admit(event["event"], key)
         if held is None:
             raise structlog.DropEvent
         if held:

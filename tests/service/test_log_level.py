@@ -10,6 +10,7 @@ from dynamo.llm.exceptions import InvalidArgument
 
 from service.telemetry.levels import TARGETS, known_targets
 from service.telemetry.logs import get_logger
+from service.telemetry.repeats import RepeatLimiter
 from tests.service.telemetry.readings import all_lines
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
     """What the framework would get, in a process without DYN_LOG; every level is taken back afterwards."""
     for name in ("DYN_LOG", "DYN_LOGGING_CONFIG_PATH"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("service.telemetry.logs._LIMITER", RepeatLimiter())
     with all_lines(logging.INFO) as heard:
         yield heard
     assert [name for name in known_targets() if not logging.getLogger(name).propagate] == []
