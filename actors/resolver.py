@@ -140,7 +140,9 @@ class SpecResolver:
             raise _preparing_full("too many are waiting") from None
 
     def _refuse(self, ticket: Ticket, error: RequestError) -> None:
-        self._telemetry.request_rejected(rejection_reason(error))
+        # It may have ended while it was prepared, and then was not refused.
+        if not (ticket.is_ended or ticket.is_probe):
+            self._telemetry.request_rejected(rejection_reason(error))
         self._ledger.refuse(ticket, error)
 
     def _resolved(self, ticket: Ticket, spec: GenerationSpec) -> Resolved:

@@ -44,6 +44,7 @@ from service.options.budgets import READ_S
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.stopping import StopSignals
+from service.telemetry.families import PREFIX
 from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
 from service.translation import ContextCaller, to_framework
@@ -228,6 +229,7 @@ class ActorEngine(LLMEngine):
         await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
+        self._recorder.graph_closed()
         self._tell_how_it_closed(supervisor.failure)
         self._supervisor = None
         self.kv.close()
@@ -246,7 +248,7 @@ class ActorEngine(LLMEngine):
 
     async def register_prometheus(self, metrics: EngineMetrics) -> None:
         """Put our registry behind the framework's one ``/metrics``."""
-        register_engine_registry(metrics, self._recorder.registry, prefix_filters=["dynamo_actor_"])
+        register_engine_registry(metrics, self._recorder.registry, prefix_filters=[PREFIX])
 
     async def kv_event_sources(self) -> list[KvEventSource]:
         """Where the framework hands over its publishers, one for each rank of the cache."""

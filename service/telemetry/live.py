@@ -72,32 +72,43 @@ class GraphView(Protocol):
 
 
 class LiveGauges:
-    """A collector in the sense of prometheus_client. Zero everywhere until `graph` is set.
+    """A collector in the sense of prometheus_client. Zero everywhere before `watch` and after `close`.
 
-    used_blocks, cached_blocks, step_s: KV blocks of requests, those kept for reuse, and how long the step
-    took; written by the event loop after every step.
+    info: what the engine said at its start; None before it. used_blocks, cached_blocks, step_s: KV blocks
+    of requests, those kept for reuse, and how long the step took; written by the event loop after every step.
     """
 
     def __init__(self) -> None:
-        self.graph: GraphView | None = None
+        self._graph: GraphView | None = None
+        self.info: EngineInfo | None = None
         self.used_blocks = 0
         self.cached_blocks = 0
         self.step_s = 0.0
 
-    @property
-    def info(self) -> EngineInfo | None:
-        """What the engine said at its start; None before it."""
-        return None if self.graph is None else self.graph.info
+    def watch(self, graph: GraphView) -> None:
+        """Event loop: from now on the figures are this graph's."""
+        self.info = graph.info
+        self._graph = graph
+
+    def close(self) -> None:
+        """Event loop: the graph is closed and its engine has stopped, so nobody holds anything any more.
+
+        What lay in the lanes of a graph that broke lies there for ever, and is nobody's.
+        """
+        self._graph = None
+        self.used_blocks = self.cached_blocks = 0
 
     @property
     def running_requests(self) -> int:
         """Requests the engine holds."""
-        return 0 if self.graph is None else self.graph.executor.running_requests
+        graph = self._graph
+        return 0 if graph is None else graph.executor.running_requests
 
     @property
     def waiting_requests(self) -> int:
         """Requests in the waiting room."""
-        return 0 if self.graph is None else self.graph.executor.waiting_requests
+        graph = self._graph
+        return 0 if graph is None else graph.executor.waiting_requests
 
     def describe(self) -> Iterable[Metric]:
         """The names, for the registry's check that nobody else has them."""
@@ -105,7 +116,7 @@ class LiveGauges:
 
     def collect(self) -> Iterable[Metric]:
         """Any thread."""
-        graph = self.graph
+        graph = self._graph
         yield from self._mailboxes(graph)
         live = 0 if graph is None else graph.ledger.live_count
         sequences = 0 if graph is None else graph.executor.running_sequences

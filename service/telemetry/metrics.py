@@ -120,7 +120,12 @@ class Metrics:
 
     def watch(self, graph: GraphView) -> None:
         """From now on read what is live from this graph, at every scrape."""
-        self._live.graph = graph
+        self._live.watch(graph)
+
+    def graph_closed(self) -> None:
+        """The graph that was watched is closed, in whatever way: nothing is live, or waited for."""
+        self._live.close()
+        self._remaining.set(0)
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Count a request that got its outcome."""

@@ -114,6 +114,10 @@ class Recorder:
         """The graph is open: its gauges are read at every scrape from now on."""
         self._metrics.watch(graph)
 
+    def graph_closed(self) -> None:
+        """The graph is closed, in whatever way: nothing is live any more."""
+        self._metrics.graph_closed()
+
     def shutdown(self) -> None:
         """Send what still waits. Blocks for at most 2 s; never raises; idempotent. Any thread."""
         if self._spans is not None:
