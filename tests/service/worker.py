@@ -71,6 +71,9 @@ class RecorderDouble(RecordingTelemetry):
     def watch(self, graph: Graph) -> None:
         self.watched.append(graph)
 
+    def graph_closed(self) -> None:
+        self.watched.clear()
+
     def count_chunk(self) -> None:
         self.chunks += 1
 
