@@ -103,6 +103,7 @@ class Outbox:
         self._waiting.clear()
         self.waiting_tokens = 0
         self.waiting_since_s = None
+        # It knows the request, which knows this outbox.
         self.on_empty = None
 
     async def wait_terminal(self) -> None:
@@ -132,7 +133,7 @@ class Outbox:
         self.waiting_tokens -= len(token_ids)
         self.waiting_since_s = self._clock() if self._waiting or self.terminal is not None else None
         if self.on_empty is not None and not self._waiting:
-            self._tell_empty(self.on_empty)
+            self.on_empty()
         if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
             self.is_held = False
             self._on_flow()
@@ -144,11 +145,6 @@ class Outbox:
             return chunk
         self._last_word()
         return self._closed(chunk, terminal)
-
-    def _tell_empty(self, on_empty: Callable[[], None]) -> None:
-        """Once. It knows its request, which knows this outbox: kept, the two would wait for the cyclic GC."""
-        self.on_empty = None
-        on_empty()
 
     def _merged(self, first: Delta) -> tuple[list[int], list[Position]]:
         """As many following deltas of the same choice as fit into one chunk: their ids and positions."""
