@@ -48,7 +48,7 @@ class ChunkStreamer:
             if delta.token_ids:
                 ticket.outbox.put(delta, step.ended_s)
                 ticket.pacing.note(step.ended_s, len(delta.token_ids))
-                tokens += len(delta.token_ids)
+                tokens += 0 if ticket.is_probe else len(delta.token_ids)
             if delta.is_last:
                 self._end(ticket, delta)
             elif delta.finish_reason is not None:

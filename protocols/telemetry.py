@@ -183,7 +183,7 @@ class Telemetry(Protocol):
         ...
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
-        """The engine made a step; ``tokens`` were delivered."""
+        """The engine made a step; ``tokens`` were delivered, those of health probes not counted."""
         ...
 
     def state_changed(self, state: WorkerState) -> None:

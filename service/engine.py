@@ -166,7 +166,8 @@ class ActorEngine(LLMEngine):
                     graph.reader_gone(ticket)
                     await outbox.wait_terminal()
                 chunk = await outbox.take()
-                self._recorder.count_chunk()
+                if not ticket.is_probe:
+                    self._recorder.count_chunk()
                 yield chunk  # type: ignore[misc] # ours names the keys that theirs leaves open
         except Exception as exc:
             # Ours, or a bug's: nothing but the framework's errors leaves. The outbox keeps what it raised; a
