@@ -5,11 +5,20 @@ from __future__ import annotations
 import gzip
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import grpc  # type: ignore[import-untyped]  # published without types
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
+    LogsServiceServicer,
+    add_LogsServiceServicer_to_server,  # pyright: ignore[reportUnknownVariableType]  # generated, untyped
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -26,14 +35,41 @@ if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
+class Verdict(Enum):
+    """What a server says to a message."""
+
+    TAKEN = (grpc.StatusCode.OK, 200)
+    REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, 400)
+    # Both ask the sender to come again.
+    LATER = (grpc.StatusCode.UNAVAILABLE, 503)
+
+    def __init__(self, code: grpc.StatusCode, status: int) -> None:
+        self.code = code
+        self.status = status
+
+
 class Collector:
     """What a server received.
 
     refuses: it says no. is_stuck: it answers when `release` is called. late_s: it answers so much later.
+    unavailable: it says to so many messages first that it has no time now. rejected: of every message so many
+    spans are not kept, and the answer says so. keeps_logs: it is a collector of log records too.
     """
 
-    def __init__(self, *, refuses: bool = False, is_stuck: bool = False, late_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        refuses: bool = False,
+        is_stuck: bool = False,
+        late_s: float = 0.0,
+        unavailable: int = 0,
+        rejected: int = 0,
+        keeps_logs: bool = False,
+    ) -> None:
         self.refuses = refuses
+        self.keeps_logs = keeps_logs
+        self.unavailable = unavailable
+        self.rejected = rejected
         self._late_s = late_s
         self._end = Event()
         self._go = Event()
@@ -41,16 +77,30 @@ class Collector:
             self._go.set()
         self.asked = Event()
         self.requests: list[ExportTraceServiceRequest] = []
+        # The framework sends log records to the same address.
+        self.logs: list[ExportLogsServiceRequest] = []
         self.endpoint = ""
 
-    def take(self, request: ExportTraceServiceRequest) -> bool:
-        """Whether the request was accepted."""
+    def take(self, request: ExportTraceServiceRequest) -> Verdict:
+        """What becomes of a message with spans."""
         self.asked.set()
         self._go.wait()
         self._end.wait(self._late_s)
-        if not self.refuses:
-            self.requests.append(request)
-        return not self.refuses
+        if self.refuses:
+            return Verdict.REFUSED
+        if self.unavailable:
+            self.unavailable -= 1
+            return Verdict.LATER
+        self.requests.append(request)
+        return Verdict.TAKEN
+
+    def answer(self) -> ExportTraceServiceResponse:
+        """To a message that was taken."""
+        answer = ExportTraceServiceResponse()
+        if self.rejected:
+            answer.partial_success.rejected_spans = self.rejected
+            answer.partial_success.error_message = "too many attributes"
+        return answer
 
     def release(self) -> None:
         """Answer whoever waits, now and from now on."""
@@ -71,7 +121,7 @@ class Collector:
         """In the order of arrival."""
         return [
             span
-            for request in self.requests
+            for request in tuple(self.requests)
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
@@ -106,14 +156,23 @@ def grpc_collector(**mood: Any) -> Generator[Collector, None, None]:
     """An OTLP/gRPC server."""
     collector = Collector(**mood)
 
-    class Servicer(TraceServiceServicer):
+    class Traces(TraceServiceServicer):
         def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-            if not collector.take(request):
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not today")
-            return ExportTraceServiceResponse()
+            verdict = collector.take(request)
+            if verdict is not Verdict.TAKEN:
+                context.abort(verdict.code, "not today")
+            return collector.answer()
 
-    server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    add_TraceServiceServicer_to_server(Servicer(), server)
+    class Logs(LogsServiceServicer):
+        def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+            del context
+            collector.logs.append(request)
+            return ExportLogsServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    add_TraceServiceServicer_to_server(Traces(), server)
+    if collector.keeps_logs:
+        add_LogsServiceServicer_to_server(Logs(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     collector.endpoint = f"http://127.0.0.1:{port}"
@@ -134,11 +193,19 @@ def http_collector(**mood: Any) -> Generator[Collector, None, None]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            is_right = self.path == "/v1/traces" and collector.take(
-                ExportTraceServiceRequest.FromString(body)
-            )
-            answer = ExportTraceServiceResponse().SerializeToString() if is_right else b"not today"
-            self.send_response(200 if is_right else 400)
+            if self.path == "/v1/traces":
+                verdict = collector.take(ExportTraceServiceRequest.FromString(body))
+                self._say(verdict, collector.answer())
+            elif self.path == "/v1/logs" and collector.keeps_logs:
+                collector.logs.append(ExportLogsServiceRequest.FromString(body))
+                self._say(Verdict.TAKEN, ExportLogsServiceResponse())
+            else:
+                self._say(Verdict.REFUSED, None)
+
+        def _say(self, verdict: Verdict, taken: Any) -> None:
+            answer = taken.SerializeToString() if verdict is Verdict.TAKEN else b"not today"
+            self.send_response(verdict.status)
+            self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
