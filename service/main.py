@@ -80,7 +80,17 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
             from service.demo.command import demo_command  # noqa: PLC0415
 
             return demo_command(rest, signals)
-        case "drain" | "resume" | "status" | "trace":
+        case "trace":
+            signals.exit_at_once_with(ExitCode.UNEXPECTED)
+            from service.inspection.command import trace_command  # noqa: PLC0415
+
+            return trace_command(rest)
+        case "log-level":
+            signals.exit_at_once_with(ExitCode.UNEXPECTED)
+            from service.log_level_command import log_level_command  # noqa: PLC0415
+
+            return log_level_command(rest)
+        case "drain" | "resume" | "status":
             signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.control_command import control_command  # noqa: PLC0415
 

@@ -74,8 +74,8 @@ write_font_settings() { # a file; the same fonts on every machine, its own ones 
   <dir>$tools/chromium/usr/share/fonts</dir>
   <dir>/usr/share/fonts</dir>
   <cachedir>$tools/chromium/font-cache</cachedir>
+  <match><edit name="family" mode="append_last"><string>Liberation Sans</string></edit></match>
   <alias><family>sans-serif</family><prefer><family>Liberation Sans</family></prefer></alias>
-  <alias><family>system-ui</family><prefer><family>Liberation Sans</family></prefer></alias>
   <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
 </fontconfig>
 EOF

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
 
+from msgspec.json import decode
 from rich.console import Console
 from rich.markup import escape
 
 from service.demo.client import Client, Piece
 from service.demo.processes import DRAIN_S, Stack
 from service.demo.waiting import StackFailed, wait_for_status
-from service.telemetry.waterfall import render_waterfall
+from service.inspection.story import Answer
+from service.inspection.waterfall import render_story
 
 QUESTION = "What is the capital of France?"
 _LONG_QUESTION = "Tell me a long story about a lighthouse keeper and the sea."
@@ -61,10 +62,10 @@ class Tour:
         """The first request's way through the actors."""
         self._title("Its way through the worker", "its spans, named actor.…; ms from its arrival")
         status, body = self.system.post("/engine/control/trace", {"which": "last"})
-        stories = json.loads(body).get("stories") if status == 200 else None
+        stories = decode(body, type=Answer).stories if status == 200 else []
         if not stories:
             raise StackFailed(f"the worker has no story of the request (HTTP {status})")
-        for line in render_waterfall(stories[0], width=min(96, self.console.width - 4)):
+        for line in render_story(stories[0], width=min(96, self.console.width - 4)):
             self.console.print(f"  {line}", highlight=False, markup=False)
 
     def cancel(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from msgspec import convert
 from msgspec.structs import asdict
 from prometheus_client import generate_latest
 
@@ -16,13 +17,14 @@ from protocols.bounds import Bound
 from protocols.steps import EngineStep
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Telemetry, WorkerState
 from protocols.trace_link import TraceLink
+from service.inspection.story import Story
+from service.inspection.waterfall import render_story
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.loop_lag import INTERVAL_S, LoopLag
 from service.telemetry.metrics import Metrics
 from service.telemetry.recorder import Recorder
 from service.telemetry.request_log import RequestLog
 from service.telemetry.stories import Kept, Stories
-from service.telemetry.waterfall import render_waterfall
 from tests.service.telemetry.collectors import attributes_of
 from tests.service.telemetry.readings import changes, samples_of
 from tests.service.telemetry.tales import (
@@ -161,7 +163,7 @@ def test_no_content_anywhere(open_collector: OpenCollector, new_recorder: NewRec
                 lines.text,
                 generate_latest(recorder.registry).decode(),
                 json.dumps(stories),
-                *(line for story in stories for line in render_waterfall(story)),
+                *(line for story in stories for line in render_story(convert(story, Story))),
                 *(str(request) for request in collector.requests),
             ]
         )

@@ -1,0 +1,106 @@
+"""One call of one control route of a running worker, from a shell."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from protocols.errors import shorten
+from service.exit_codes import ExitCode
+from service.inspection.printable import printable
+
+# Longest time to wait for an answer beyond what the call itself may take, in seconds.
+ANSWER_S = 10.0
+# A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none.
+_LONGEST_ANSWER = 8 << 20
+
+
+class ControlFailed(Exception):
+    """No answer, or none of a worker's. The text names the address; ``code`` is the command's exit code."""
+
+    def __init__(self, text: str, code: ExitCode) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+def default_url(environ: Mapping[str, str]) -> str:
+    """The worker of this machine. Raises ControlFailed where nobody said which port it has."""
+    port = environ.get("DYN_SYSTEM_PORT")
+    if not port:
+        raise ControlFailed("give --url http://HOST:PORT, or set DYN_SYSTEM_PORT", ExitCode.CONFIGURATION)
+    return f"http://127.0.0.1:{port}"
+
+
+def token_of(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the body of every call has besides what it asks for."""
+    token = environ.get("DYN_ACTOR_CONTROL_TOKEN")
+    return {} if token is None else {"token": token}
+
+
+def call_route(
+    url: str, command: str, body: Mapping[str, Any], patience_s: float = ANSWER_S
+) -> dict[str, Any]:
+    """The answer of a worker of ours; it has a ``state`` or ``stories``. Blocks. Raises ControlFailed."""
+    try:
+        address = _address(url)
+    except ValueError as exc:
+        text = f"{url}: http://HOST:PORT is expected ({exc})"
+        raise ControlFailed(text, ExitCode.CONFIGURATION) from exc
+    try:
+        status, text = _post(address, command, body, patience_s)
+    except OSError as exc:
+        raise ControlFailed(f"no worker answers at {url}: {exc}", ExitCode.UNAVAILABLE) from exc
+    except http.client.HTTPException as exc:
+        text = f"what answers at {url} does not speak HTTP: {exc!r}"
+        raise ControlFailed(text, ExitCode.UNEXPECTED) from exc
+    if status != http.HTTPStatus.OK:
+        refusal = f"the worker at {url} refused (HTTP {status}): {shorten(text)}"
+        raise ControlFailed(refusal, ExitCode.UNEXPECTED)
+    return _understood(url, text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr; what others wrote in it cannot reach the terminal as it came."""
+    sys.stderr.write(f"dynamo-actor-worker: {printable(text, sys.stderr.encoding)}\n")
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Host and port. Raises ValueError where there is no such thing."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError("not an http address")
+    return parts.hostname, parts.port or http.client.HTTP_PORT
+
+
+def _post(
+    address: tuple[str, int], command: str, body: Mapping[str, Any], patience_s: float
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*address, timeout=patience_s)
+    try:
+        connection.request(
+            "POST", f"/engine/control/{command}", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        return response.status, response.read(_LONGEST_ANSWER).decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def _understood(url: str, text: str) -> dict[str, Any]:
+    """While it shuts down, ai-dynamo 1.6 answers in the worker's place, with HTTP 200."""
+    try:
+        answer: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
+    match answer:
+        case {"state": _} | {"stories": _}:
+            return cast("dict[str, Any]", answer)
+        case {"status": "error", "message": message}:
+            raise ControlFailed(f"the framework at {url} refused: {message}", ExitCode.UNEXPECTED)
+        case _:
+            text = f"what answers at {url} is no worker of ours: {shorten(text)}"
+            raise ControlFailed(text, ExitCode.UNEXPECTED)

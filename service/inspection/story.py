@@ -1,0 +1,96 @@
+"""The answer of a worker's route ``trace``, checked: what is shown has the types that it says it has."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from service.telemetry.stories import MOST_TOLD
+
+# A request lives a day at most, and workers are restarted: thirty years is nobody's time.
+Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+# A worker tells of 65 marks and 4 hops: room for what later ones may tell.
+_MOST_MARKS, _MOST_HOPS = 512, 16
+
+
+class Hop(Struct, frozen=True):
+    """One hop, from the request's arrival on. waiting_ms and prefill_ms: of the executor's."""
+
+    name: str
+    start_ms: Milliseconds
+    duration_ms: Milliseconds
+    waiting_ms: Milliseconds | None = None
+    prefill_ms: Milliseconds | None = None
+
+    @property
+    def label(self) -> str:
+        """As its span is called, without what all of them have in common."""
+        return self.name.removeprefix("actor.")
+
+
+class Predecessor(Struct, frozen=True):
+    """The framework's span of the life before, on another worker."""
+
+    trace_id: str
+    span_id: str
+
+
+class Mark(NamedTuple):
+    """So many tokens had come at this moment after the arrival."""
+
+    at_ms: Milliseconds
+    tokens: Count
+
+
+class Story(Struct, frozen=True, kw_only=True):
+    """As `service.telemetry.stories.story_as_dict` writes it. Keys that are not here are left alone."""
+
+    engine_id: int
+    context_id: str
+    trace_id: str | None
+    arrived_at: Annotated[datetime, Meta(tz=True)]
+    outcome: str
+    phase: str
+    finish_reason: str | None
+    cancel_reason: str | None
+    error_kind: str | None
+    error: str | None
+    failure_cause: str | None
+    n: Count
+    prompt_tokens: Count
+    cached_tokens: Count
+    completion_tokens: Count
+    chunks: Count
+    duration_ms: Milliseconds
+    queue_ms: Milliseconds | None
+    ttft_ms: Milliseconds | None
+    itl_mean_ms: Milliseconds | None
+    itl_p50_ms: Milliseconds | None
+    cancelled_ms: Milliseconds | None
+    preemptions: Count
+    preempted_ms: Annotated[list[Milliseconds], Meta(max_length=_MOST_MARKS)]
+    marks: Annotated[list[Mark], Meta(max_length=_MOST_MARKS)]
+    is_sampled: bool
+    is_moved: bool
+    predecessor: Predecessor | None
+    hops: Annotated[list[Hop], Meta(max_length=_MOST_HOPS)]
+
+
+class Worker(Struct, frozen=True):
+    """Who told. url: where it was asked; the rest is what it says of itself."""
+
+    url: str = ""
+    instance_id: str | None = None
+    version: str | None = None
+    engine: str | None = None
+    model: str | None = None
+
+
+class Answer(Struct, frozen=True):
+    """Of one worker."""
+
+    worker: Worker
+    stories: Annotated[list[Story], Meta(max_length=MOST_TOLD)]
