@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from service.engine import ActorEngine
 
 _NAMES = ("drain", "resume", "status", "trace", "log_level")
+# What is in nobody's interest to miss; a change of the level has a line of its own.
+_CHANGING = ("drain", "resume")
 # Answers of a drained worker lie ready, and its engine confirms an abort within a step: this is generous.
 _SETTLE_S = 2.0
 # How often to look meanwhile whether the engine is idle.
@@ -63,16 +65,22 @@ class Controls:
         if not isinstance(given, dict):
             raise to_framework(InvalidRequest("body", type(given).__name__, "a JSON object"))
         body = cast("dict[str, Any]", given)
+        if name != "status":
+            self._check_token(body)
+        self._say_called(name)
         if name == "status":
             return self.status()
-        self._check_token(body)
         if name == "trace":
             return self._trace(body)
         if name == "log_level":
             return self._change_level(body)
-        self._log.info("control.called", name=name, once_per=name)
         with self._place():
             return await (self._drain(body) if name == "drain" else self._resume())
+
+    def _say_called(self, name: str) -> None:
+        """Who only asks is of interest to those who debug."""
+        say = self._log.info if name in _CHANGING else self._log.debug
+        say("control.called", name=name, once_per=name)
 
     def status(self) -> dict[str, Any]:
         """Where the worker is. ``safe_to_delete`` is true only when nobody would lose anything.
@@ -156,8 +164,9 @@ class Controls:
         return {"worker": recorder.worker, "stories": [stories.as_dict(story) for story in found]}
 
     def _change_level(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Every answer has the worker's state, or stories: so a command knows a worker of ours."""
         try:
-            return self._log_level.handle(body)
+            return {"state": self.status()["state"], **self._log_level.handle(body)}
         except InvalidRequest as exc:
             raise to_framework(exc) from exc
 

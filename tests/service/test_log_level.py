@@ -1,17 +1,20 @@
-"""The control route for the level of the log: what it says and changes, for how long, what it refuses."""
+"""The level of the log, changed by the route and from a shell: for whom, how long, what is refused."""
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from dynamo.llm.exceptions import InvalidArgument
 
+from service.log_level_command import log_level_command
 from service.telemetry.levels import TARGETS, known_targets
 from service.telemetry.logs import get_logger
 from service.telemetry.repeats import RepeatLimiter
 from tests.service.telemetry.readings import all_lines
+from tests.service.test_control_command import system_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from tests.service.telemetry.readings import Lines
     from tests.service.worker import FacadeWorker
 
+NOBODY = "http://127.0.0.1:1"
 AS_CONFIGURED = [
     {"target": target, "level": "info", "configured": "info", "left_s": None} for target in TARGETS
 ]
@@ -47,7 +51,7 @@ def _levels(worker: FacadeWorker, **body: Any) -> dict[str, str]:
 def test_without_a_level_it_says_what_holds(open_worker: OpenWorker, lines: Lines) -> None:
     """Nothing changes, and nothing is said in the log."""
     with open_worker() as worker:
-        assert worker.control("log_level") == {"targets": AS_CONFIGURED}
+        assert worker.control("log_level") == {"state": "starting", "targets": AS_CONFIGURED}
     assert _said(lines) == []
 
 
@@ -59,7 +63,7 @@ def test_a_level_holds_until_it_is_taken_back(
         assert _levels(worker, level="debug") == dict.fromkeys(TARGETS, "debug")
         get_logger("actor.request").debug("seen.now")
         get_logger("actor.request").info("passed.on")
-        assert worker.control("log_level", level="configured") == {"targets": AS_CONFIGURED}
+        assert worker.control("log_level", level="configured")["targets"] == AS_CONFIGURED
         get_logger("actor.request").debug("unseen.later")
     assert len(lines.named("passed.on")) == 1
     assert lines.named("seen.now") == lines.named("unseen.later") == []
@@ -140,5 +144,63 @@ def test_what_cannot_be_followed_is_refused_by_name(
     with open_worker() as worker:
         with pytest.raises(InvalidArgument, match=f"^{field}:"):
             worker.control("log_level", **body)
-        assert worker.control("log_level") == {"targets": AS_CONFIGURED}
+        assert worker.control("log_level") == {"state": "starting", "targets": AS_CONFIGURED}
     assert _said(lines) == []
+
+
+def test_it_changes_shows_and_takes_back(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What holds, what was configured, and for how long it does."""
+    with open_worker() as worker, system_server(worker) as url:
+        assert log_level_command(["debug", "--for", "600", "--target", "service", "--url", url]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "actor: info",
+            "actors: info",
+            "service: debug (configured: info), taken back in 600 s",
+        ]
+        assert log_level_command(["off", "--url", url]) == 0
+        assert capsys.readouterr().out.splitlines()[2] == "service: off (configured: info)"
+        assert log_level_command(["configured", "--url", url]) == 0
+        assert log_level_command(["--json", "--url", url]) == 0
+        told = capsys.readouterr().out.partition("{")
+        assert json.loads(told[1] + told[2])["targets"][0]["level"] == "info"
+    assert len(lines.named("log.level")) == 3
+
+
+def test_with_a_file_of_filters_it_says_where_to_look(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the framework has read it."""
+    monkeypatch.setenv("DYN_LOGGING_CONFIG_PATH", __file__)
+    with open_worker() as worker, system_server(worker) as url:
+        assert log_level_command(["--url", url]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "actor: as DYN_LOGGING_CONFIG_PATH says"
+
+
+def test_what_the_worker_refuses_is_told(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the field's name."""
+    with open_worker() as worker, system_server(worker) as url:
+        assert log_level_command(["debug", "--target", "torch", "--url", url]) == 1
+    assert "target: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["loud"], ["debug", "--for", "0"], ["debug", "--for", "nan"], ["--nonsense"]]
+)
+def test_what_no_worker_takes_is_refused_at_once(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, and nobody is asked."""
+    with pytest.raises(SystemExit) as ended:
+        log_level_command([*words, "--url", NOBODY])
+    assert ended.value.code == 2
+    assert words[-1] in capsys.readouterr().err
+
+
+def test_nobody_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 69, as of every command."""
+    assert log_level_command(["--url", NOBODY]) == 69
+    assert NOBODY in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""``log-level``: how much a running worker writes, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from service.control_client import ControlFailed, call_route, complain, default_url, token_of
+from service.exit_codes import ExitCode
+from service.inspection.printable import printable
+from service.log_level import CONFIGURED, LONGEST_S
+from service.telemetry.levels import LEVELS
+
+
+def log_level_command(argv: Sequence[str]) -> int:
+    """Call the route and print what holds then; returns the exit code.
+
+    0: done. 1: the worker refused. 2: the address, the level or the time is none. 69: nobody answers.
+    """
+    words = _parser().parse_args(argv)
+    asked = {"level": words.level, "target": words.target, "for_s": words.for_s}
+    body = token_of(os.environ) | {key: value for key, value in asked.items() if value is not None}
+    try:
+        answer = call_route(words.url or default_url(os.environ), "log_level", body)
+    except ControlFailed as exc:
+        complain(str(exc))
+        return exc.code
+    lines = json.dumps(answer, indent=2).splitlines() if words.json else map(_line, answer["targets"])
+    sys.stdout.writelines(f"{printable(line, sys.stdout.encoding)}\n" for line in lines)
+    return ExitCode.PLANNED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-actor-worker log-level",
+        description="how much a running worker writes to its log; without a level, what holds now",
+    )
+    parser.add_argument(
+        "level",
+        nargs="?",
+        metavar="LEVEL",
+        choices=(*LEVELS, CONFIGURED),
+        help=f"one of {', '.join(LEVELS)}, or {CONFIGURED}: as DYN_LOG says",
+    )
+    parser.add_argument(
+        "--for", dest="for_s", type=_seconds, metavar="S", help="seconds until it is taken back"
+    )
+    parser.add_argument(
+        "--target", help="whose lines: actor, actors, service (default: all of them) or one below"
+    )
+    parser.add_argument("--url", help="the worker's system server (default: 127.0.0.1, port DYN_SYSTEM_PORT)")
+    parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
+    return parser
+
+
+def _seconds(given: str) -> float:
+    """What the worker takes. Refused here, argparse names the option and ends with 2."""
+    with suppress(ValueError):
+        if 0 < (seconds := float(given)) <= LONGEST_S:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{given!r} is not allowed: seconds above 0, at most {LONGEST_S:.0f}")
+
+
+def _line(entry: dict[str, Any]) -> str:
+    """None as a level: a file says it, which only the framework reads."""
+    level, configured = (entry[key] or "as DYN_LOGGING_CONFIG_PATH says" for key in ("level", "configured"))
+    words = f"{entry['target']}: {level}"
+    if level != configured:
+        words += f" (configured: {configured})"
+    if entry["left_s"] is not None:
+        words += f", taken back in {entry['left_s']:.0f} s"
+    return words
