@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Event, Semaphore
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from protocols.telemetry import Outcome
 from service.options.errors import ConfigError
-from service.telemetry.exporting import Pipeline
+from service.telemetry.exporting import FLUSH_S, LET_GO_S, Pipeline
 from service.telemetry.trace_settings import TraceSettings, read_trace_settings
+from tests.e2e.waiting import wait_until
 from tests.service.telemetry.conftest import export_to
 from tests.service.telemetry.readings import samples_of
 from tests.service.telemetry.tales import SAMPLED, tale
@@ -41,6 +43,13 @@ def _lost(recorder: Recorder) -> dict[str, float]:
     }
 
 
+def _shut_down(recorder: Recorder) -> None:
+    """Within the 2 s that a stop has for it, and some for a busy machine."""
+    began_s = time.monotonic()
+    recorder.shutdown()
+    assert time.monotonic() - began_s < FLUSH_S + LET_GO_S + 1.0
+
+
 @pytest.mark.usefixtures("lines")
 def test_a_collector_that_says_no(open_collector: OpenCollector, new_recorder: NewRecorder):
     """Its spans are lost and counted; nothing is raised."""
@@ -61,7 +70,7 @@ def test_no_collector_at_all(
     recorder = new_recorder(_environ())
     for _ in range(3):
         recorder.request_ended(tale(trace_headers=SAMPLED))
-    recorder.shutdown()
+    _shut_down(recorder)
     assert sum(_lost(recorder).values()) == 12
     assert len(lines.named("trace.spans_lost")) == 1
 
@@ -74,11 +83,57 @@ def test_a_collector_that_never_answers(open_collector: OpenCollector, new_recor
         recorder.request_ended(tale(trace_headers=SAMPLED))
         assert collector.asked.wait(10)
         recorder.request_ended(tale(Outcome.FAILED, trace_headers=SAMPLED))
-        recorder.shutdown()
+        _shut_down(recorder)
         assert sum(_lost(recorder).values()) == 8
     counted = samples_of(recorder.registry)
     assert counted['requests_total{outcome="completed"}'] == 1
     assert counted['requests_total{outcome="failed"}'] == 1
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_has_no_time_now(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """It is asked again; nothing is lost, and nothing is sent twice."""
+    with open_collector(unavailable=1) as collector:
+        recorder = new_recorder({**_environ(), "OTEL_BSP_SCHEDULE_DELAY": "1"})
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+        wait_until(lambda: collector.requests, "it was not asked again")
+        recorder.shutdown()
+        assert len(collector.all_spans) == 4
+    assert _lost(recorder) == {}
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_never_has_time(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Shutdown does not wait for the next try."""
+    with open_collector(unavailable=1000) as collector:
+        recorder = new_recorder({**_environ(), "OTEL_BSP_SCHEDULE_DELAY": "1"})
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+        assert collector.asked.wait(10)
+        _shut_down(recorder)
+    assert sum(_lost(recorder).values()) == 4
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_slow_collector_gets_everything(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Also what waits when the worker stops, while it takes less than the flush may."""
+    with open_collector(late_s=0.2) as collector:
+        recorder = new_recorder(_environ())
+        for _ in range(3):
+            recorder.request_ended(tale(trace_headers=SAMPLED))
+        _shut_down(recorder)
+        assert len(collector.all_spans) == 12
+    assert _lost(recorder) == {}
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_keeps_only_part(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """The library does not hand on what such an answer says: to us they are delivered (docs/limits.md)."""
+    with open_collector(rejected=3) as collector:
+        recorder = new_recorder(_environ())
+        recorder.request_ended(tale(trace_headers=SAMPLED))
+        _shut_down(recorder)
+        assert len(collector.all_spans) == 4
+    assert _lost(recorder) == {}
 
 
 class _Scripted(SpanExporter):
@@ -184,7 +239,9 @@ def test_shutdown_gives_up_on_an_exporter_that_does_not_let_go():
     pipeline = Pipeline(_SMALL, exporter, losses)
     pipeline.send(_spans(8))
     assert exporter.began.wait(10)
+    began_s = time.monotonic()
     pipeline.shutdown()
+    assert FLUSH_S + LET_GO_S <= time.monotonic() - began_s < FLUSH_S + LET_GO_S + 1.0
     assert losses == {"shutdown": 8}
     exporter.go.set()
     assert all(exporter.delivered.acquire(timeout=10) for _ in range(8))
