@@ -1,6 +1,6 @@
 // One request on one time axis: a row for each stage of each life, the pace of its tokens, and its moments.
 
-const MOST_TICKS = 5;
+const MOST_TICKS = 6;
 
 function waterfall(request, data, until) {
   const rows = [axisRow(until)];
@@ -138,7 +138,9 @@ function paceRow(life, until) {
 // What happened inside the stages, on the request's time axis.
 function momentsOf(life) {
   const moments = [];
-  if (life.ttft_ms !== null) moments.push({ kind: "first", at: life.ttft_ms, text: "first token" });
+  if (life.ttft_ms !== null) {
+    moments.push({ kind: "first", at: life.ttft_ms, text: life.predecessor === null ? "first token" : "tokens again" });
+  }
   for (const [place, at] of life.preempted_ms.entries()) {
     const text = place > 0 ? "" : life.preemptions > 1 ? `preempted ${count(life.preemptions)} times` : "preempted";
     moments.push({ kind: "preempted", at, text });
