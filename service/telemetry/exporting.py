@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from service.options.errors import ConfigError, Problem
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -23,7 +25,17 @@ OnLost = Callable[[str, int], None]
 
 
 def build_exporter(protocol: Protocol) -> SpanExporter:
-    """The SDK's OTLP exporter. It reads its endpoint and the rest from the environment."""
+    """The SDK's OTLP exporter. It reads its endpoint and the rest from the environment.
+
+    Raises ConfigError for what it cannot follow there.
+    """
+    try:
+        return _exporter(protocol)
+    except Exception as exc:  # the library has no error of its own for this
+        raise ConfigError([Problem("OTEL_EXPORTER_OTLP_*", None, f"the exporter says: {exc}")]) from exc
+
+
+def _exporter(protocol: Protocol) -> SpanExporter:
     # Imported only when spans are on: grpc alone costs a quarter of a second.
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415

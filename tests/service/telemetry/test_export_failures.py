@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from protocols.telemetry import Outcome
 from service.options.errors import ConfigError
-from service.telemetry.exporting import FLUSH_S, LET_GO_S, Pipeline
+from service.telemetry.exporting import FLUSH_S, LET_GO_S, Pipeline, build_exporter
 from service.telemetry.trace_settings import TraceSettings, read_trace_settings
 from tests.e2e.waiting import wait_until
 from tests.service.telemetry.conftest import export_to
@@ -283,3 +283,15 @@ def test_what_cannot_be_followed_stops_the_start(name: str, value: str):
     """By the variable's name, its value, and what is allowed."""
     with pytest.raises(ConfigError, match=f"{name}: value '{value}'"):
         read_trace_settings({"OTEL_EXPORT_ENABLED": "1", name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip")]
+)
+def test_what_the_exporter_cannot_follow_stops_the_start_too(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+):
+    """In its words, without a traceback."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=rf"OTEL_EXPORTER_OTLP_\*: the exporter says: .*{value}"):
+        build_exporter("grpc")
