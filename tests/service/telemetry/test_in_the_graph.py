@@ -13,7 +13,7 @@ from actors.surroundings import Surroundings
 from service.telemetry.live import MAILBOXES
 from tests.actors.world import Visit
 from tests.doubles.callers import FakeCaller, wire_request
-from tests.doubles.engines import SteppingEngine
+from tests.doubles.engines import SteppingEngine, engine_info, guiding_engine
 from tests.service.telemetry.readings import samples_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def test_figures_of_a_graph_that_served(new_recorder: NewRecorder, lines: 
 
 
 async def test_every_mailbox_of_the_graph_has_its_series(new_recorder: NewRecorder, lines: Lines):
-    """From the start on; with the capacities of the open graph afterwards. Only the engine's facts are new."""
+    """From the start on; with the capacities of the open graph later. Only the engine's facts are new."""
     recorder = new_recorder()
     before = samples_of(recorder.registry).keys()
     around = Surroundings(
@@ -67,3 +67,33 @@ async def test_every_mailbox_of_the_graph_has_its_series(new_recorder: NewRecord
     assert [name for name in found if name not in before and "_config_info" not in name] == []
     assert before <= found.keys()
     assert all(found[f'mailbox_capacity{{actor="{actor}"}}'] > 0 for actor in MAILBOXES)
+
+
+async def test_each_stage_has_a_gauge_of_its_own(new_recorder: NewRecorder, lines: Lines):
+    """Who is being resolved is live and nothing else; who lacks a slot waits; who is done is nowhere."""
+    recorder = new_recorder()
+    engine, preparer = guiding_engine()
+    around = Surroundings(
+        engine=engine, telemetry=recorder, clock=anyio.current_time, on_crash=lambda exc: None
+    )
+    async with open_graph(GraphSettings(), around) as graph:
+        recorder.watch(graph)
+        visits = [Visit(graph, FakeCaller(), wire_request(guided_decoding={"regex": "a+"}))]
+        visits += [Visit(graph, FakeCaller(), wire_request(n=1)) for _ in range(graph.info.max_num_seqs + 2)]
+        await anyio.wait_all_tasks_blocked()
+        assert preparer.is_busy
+        full = stages(samples_of(recorder.registry))
+        for visit in visits:
+            await visit.leave()
+        await anyio.wait_all_tasks_blocked()
+        empty = stages(samples_of(recorder.registry))
+        preparer.release()
+    slots = engine_info().max_num_seqs
+    assert full == {"requests_live": slots + 3, "requests_waiting": 2, "requests_in_flight": slots}
+    assert empty == dict.fromkeys(full, 0)
+
+
+def stages(samples: dict[str, float]) -> dict[str, float]:
+    """The gauges that say where requests are."""
+    names = ("requests_live", "requests_waiting", "requests_in_flight")
+    return {name: samples[name] for name in names}
