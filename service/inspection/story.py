@@ -14,6 +14,8 @@ Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
 Count = Annotated[int, Meta(ge=0, le=10**15)]
 # A worker tells of 65 marks and 4 hops: room for what later ones may tell.
 _MOST_MARKS, _MOST_HOPS = 512, 16
+# With them a request's end, and its arrival in another time zone, are times that can be written.
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000
 
 
 class Hop(Struct, frozen=True):
@@ -48,7 +50,7 @@ class Mark(NamedTuple):
 class Story(Struct, frozen=True, kw_only=True):
     """As `service.telemetry.stories.story_as_dict` writes it. Keys that are not here are left alone."""
 
-    engine_id: int
+    engine_id: Count
     context_id: str
     trace_id: str | None
     arrived_at: Annotated[datetime, Meta(tz=True)]
@@ -77,6 +79,10 @@ class Story(Struct, frozen=True, kw_only=True):
     is_moved: bool
     predecessor: Predecessor | None
     hops: Annotated[list[Hop], Meta(max_length=_MOST_HOPS)]
+
+    def __post_init__(self) -> None:
+        if not _FIRST_YEAR <= self.arrived_at.year <= _LAST_YEAR:
+            raise ValueError(f"arrived_at: {self.arrived_at.year} is not allowed: a year that clocks have")
 
 
 class Worker(Struct, frozen=True):

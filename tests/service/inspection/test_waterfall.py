@@ -1,0 +1,161 @@
+"""The waterfall: exact figures, never wider than the terminal, and nothing in it that a terminal obeys."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import convert, structs
+from rich.cells import cell_len
+
+from protocols.telemetry import Outcome, Phase
+from service.inspection.journeys import Life, journeys_of
+from service.inspection.story import Story
+from service.inspection.waterfall import render_journey, render_story
+from service.telemetry.stories import story_as_dict
+from tests.service.inspection.fleet import HOSTILE, continued, fleet, life, moved
+from tests.service.inspection.strategies import lives
+from tests.service.telemetry.tales import SAMPLED, tale
+
+
+def _lines(*told: Life, width: int = 66, encoding: str = "utf-8") -> list[str]:
+    """Of the only request among them."""
+    (journey,) = journeys_of(told)
+    return [line.plain for line in render_journey(journey, width, encoding)]
+
+
+def test_a_served_request():
+    """Where each part of the time went, to scale, with its figure beside it."""
+    served = tale(
+        finish_reason="length", trace_headers=SAMPLED, chunks=9, pace=continued().pace._replace(gaps_s=())
+    )
+    assert _lines(life(served)) == [
+        "request 7  completed (length)  2500.000 ms",
+        "2026-11-30 17:33:20.000 UTC, worker one (torch smollm2-135m),",
+        "context ctx-7, trace 0123456789abcdef0123456789abcdef",
+        "intake    ██·········································    62.500 ms",
+        "resolve   ·██········································    62.500 ms",
+        "execute   ··███████··································   375.000 ms",
+        "  waiting ··███······································   125.000 ms",
+        "  prefill ····█████··································   250.000 ms",
+        "stream    ········███████████████████████████████████  2000.000 ms",
+        "tokens    ········◆···│··│··│···│··│···│··│···│··│··│     9 chunks",
+        "12 tokens in (4 cached), 9 out, first token after 500.000 ms,",
+        "then one every 250.000 ms",
+    ]
+
+
+def test_a_moved_request():
+    """Two lives on one time axis, the gap between them, and what ended the first one."""
+    assert _lines(life(moved(), "one"), life(continued(), "two", 2.75)) == [
+        "request 40  completed (length)  5250.000 ms in 2 lives",
+        "2026-11-30 17:33:20.000 UTC, context moved,",
+        "trace 0123456789abcdef0123456789abcdef",
+        "life 1: interrupted (drain) in decode, 2500.000 ms,",
+        "request 40 of worker one (torch smollm2-135m)",
+        "intake    █··········································    62.500 ms",
+        "resolve   ██·········································    62.500 ms",
+        "execute   ·████······································   375.000 ms",
+        "  waiting ·██········································   125.000 ms",
+        "  prefill ··███······································   250.000 ms",
+        "stream    ····█████████████████······················  2000.000 ms",
+        "tokens    ····◆·│·│·│·│·│·│·│·│······················     0 chunks",
+        "cancelled ····················✕······················        drain",
+        "12 tokens in (4 cached), 9 out, first token after 500.000 ms",
+        "gap       ····················░░░····················   250.000 ms",
+        "life 2: completed (length), 2500.000 ms,",
+        "request 3 of worker two (torch smollm2-135m)",
+        "intake    ······················██···················    62.500 ms",
+        "resolve   ·······················█···················    62.500 ms",
+        "execute   ·······················████················   375.000 ms",
+        "  waiting ·······················██··················   125.000 ms",
+        "  prefill ························███················   250.000 ms",
+        "stream    ··························█████████████████  2000.000 ms",
+        "tokens    ··························◆·││·│·││·│·││·││     0 chunks",
+        "12 tokens in (4 cached), 9 out, first token after 500.000 ms,",
+        "then one every 250.000 ms, half of them within 200.000 ms",
+    ]
+
+
+def test_what_lost_its_memory_and_left_early():
+    """Each moment has its mark, and a count or a reason beside it."""
+    (asleep,) = [journey for journey in fleet().journeys if journey.first.story.context_id == "asleep"]
+    lines = {line.plain.split()[0]: line.plain for line in render_journey(asleep)}
+    assert lines["preempted"].count("▼") == 8
+    assert lines["preempted"].endswith("11 times")
+    assert lines["cancelled"].endswith("✕        stall")
+
+
+def test_a_request_that_ended_early_says_where_and_why():
+    """The outcome, its reason and the phase stand in the headline, the engine's own words at the end."""
+    failed = tale(Outcome.FAILED, Phase.PREFILL, error_kind="GenerationFailed", error_text="a mask failed")
+    lines = _lines(life(structs.replace(failed, failure_cause="engine")))
+    assert lines[0] == "request 7  failed (engine) in prefill  2500.000 ms"
+    assert lines[-1] == "because GenerationFailed: a mask failed"
+    assert not any(line.startswith("stream") for line in lines)
+
+
+def test_a_beginning_that_nobody_told_of():
+    """The life before was on a worker that was not asked."""
+    lines = _lines(life(continued()), width=90)
+    assert "it began on another worker, which was not asked or has forgotten it" in lines
+
+
+def test_clocks_that_contradict_each_other():
+    """Nothing is drawn before its time, and it is said that the gap is not known."""
+    lines = _lines(life(moved(), "one", 10.0), life(continued(), "two", 11.0))
+    assert "clocks differ by 1500.000 ms or more, so the gap is not known" in lines
+    assert not any(line.startswith("gap") for line in lines)
+
+
+def test_a_terminal_without_blocks_and_arrows():
+    """ASCII stands for them; figures and words are the same."""
+    told = (life(moved(), "one"), life(continued(), "two", 2.75))
+    plain, pretty = _lines(*told, encoding="ascii"), _lines(*told)
+    assert "\n".join(plain).isascii()
+    table = str.maketrans("█·░◆│✕", "#.~*|x")
+    assert [line.translate(table) for line in pretty] == plain
+
+
+def test_no_control_character_reaches_the_terminal():
+    """A worker that says them is another one than ours, or reached by somebody else's port."""
+    hostile = life(tale(Outcome.FAILED, error_text=f"\x1b]0;owned\x07{HOSTILE}\n"), context_id="\x9b2J\u2028")
+    for line in _lines(hostile):
+        assert line.isprintable()
+    assert any("\\x1b]0;owned" in line for line in _lines(hostile))
+
+
+@given(
+    st.lists(lives(st.just("one")), min_size=1, max_size=4),
+    st.integers(0, 200),
+    st.sampled_from(["utf-8", "ascii", "latin-1", "cp437"]),
+)
+def test_no_line_is_too_wide_whatever_was_told(told: list[Life], width: int, encoding: str):
+    """Nor has it anything that the terminal obeys or cannot write. Below 48 columns it stays at 48."""
+    for journey in journeys_of(told):
+        for line in render_journey(journey, width, encoding):
+            assert cell_len(line.plain) <= max(width, 48)
+            assert line.plain.isprintable()
+            assert line.plain.encode(encoding).decode(encoding) == line.plain
+
+
+@given(st.lists(st.floats(0, 1e5), min_size=6, max_size=6).map(sorted), st.integers(48, 200))
+def test_bars_cover_the_request_without_gaps(times: list[float], width: int):
+    """Each bar has at least one cell and begins where the one before it ended; the last ends at the edge.
+
+    Of the hops that is so, and of the executor's two parts, which are as long as their hop.
+    """
+    names = ("arrived_s", "admitted_s", "resolved_s", "submitted_s", "first_token_s", "ended_s")
+    told = story_as_dict(structs.replace(tale(), **dict(zip(names, times, strict=True))))
+    bars = [line for line in render_story(convert(told, Story), width) if "█" in line]
+    assert len(bars) == 6
+    spans = [(bar.index("█"), bar.rindex("█")) for bar in bars]
+    assert all(end - start + 1 == bar.count("█") for (start, end), bar in zip(spans, bars, strict=True))
+    if times[5] - times[0] > 0.001:
+        intake, resolve, execute, waiting, prefill, stream = spans
+        assert intake[0] == 10
+        assert stream[1] == width - 14
+        for row in ((intake, resolve, execute, stream), (intake, resolve, waiting, prefill, stream)):
+            assert all(abs(two[0] - one[1]) <= 1 for one, two in itertools.pairwise(row))
+        assert (waiting[0], prefill[1]) == execute
