@@ -37,8 +37,9 @@ class Counter:
         self.value: float = 0
 
     def inc(self, by: float = 1) -> None:
-        """``by`` is not negative."""
-        self.value += by
+        """What is negative, or no number, counts as nothing: engines say what they like."""
+        if by > 0:
+            self.value += by
 
 
 class Gauge:
@@ -65,9 +66,10 @@ class Histogram:
         self.total: float = 0
 
     def observe(self, value: float) -> None:
-        """One value more."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+        """One value more. What is negative, or no number, counts as nought."""
+        counted = value if value > 0 else 0
+        self.counts[bisect_left(self.bounds, counted)] += 1
+        self.total += counted
 
     def buckets(self) -> list[tuple[str, int]]:
         """As the text format wants them: each with all that are below it, the last one with all."""

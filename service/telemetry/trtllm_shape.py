@@ -58,7 +58,7 @@ class TrtllmShape:
         self._prefill = Histogram(FIRST_TOKEN_S)
         self._decode = Histogram(REQUEST_S)
         self._inference = Histogram(REQUEST_S)
-        self._reused_blocks = self._missed_blocks = 0
+        self._reused_blocks, self._missed_blocks = Counter(), Counter()
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Note how it ended and, of one that was served, how long its parts took."""
@@ -79,8 +79,8 @@ class TrtllmShape:
         if info is None or not info.block_tokens:
             return
         reused = story.cached_tokens // info.block_tokens
-        self._reused_blocks += reused
-        self._missed_blocks += -(-story.prompt_tokens // info.block_tokens) - reused
+        self._reused_blocks.inc(reused)
+        self._missed_blocks.inc(-(-story.prompt_tokens // info.block_tokens) - reused)
 
     def describe(self) -> Iterable[Metric]:
         """The names, for the registry's check that nobody else has them."""
@@ -158,7 +158,7 @@ class TrtllmShape:
         info = self._live.info
         most = 0 if info is None else info.total_blocks or 0
         size = 0 if info is None else info.block_tokens or 0
-        used, reused, missed = self._live.used_blocks, self._reused_blocks, self._missed_blocks
+        used, reused, missed = self._live.used_blocks, self._reused_blocks.value, self._missed_blocks.value
         text = "Blocks of prompts that were in the KV cache."
         yield self._counter("kv_cache_reused_blocks_total", text, reused)
         text = "Blocks of prompts that were computed."

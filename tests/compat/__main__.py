@@ -32,6 +32,7 @@ _PROCESSES = (
     "tests/e2e/test_serving.py",
     "tests/e2e/test_signals.py",
     "tests/e2e/test_errors.py",
+    "tests/e2e/test_metrics.py",
     "tests/e2e/test_etcd_nats.py",
     "tests/faults/test_sigkill.py",
     "tests/faults/test_moments.py",

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from protocols.bounds import Bound
@@ -209,6 +211,30 @@ def test_no_series_is_born_later():
     assert after['rejected_total{reason="other"}'] == 100
 
 
+@given(
+    seconds=st.floats(-10, 10) | st.just(float("nan")),
+    tokens=st.integers(-5, 5),
+    cached_tokens=st.integers(-100, 100),
+)
+def test_nothing_an_engine_says_makes_a_counter_fall(seconds: float, tokens: int, cached_tokens: int):
+    """Clocks that run backwards, negative counts, more tokens from the cache than there are."""
+    metrics = _new_metrics("torch")
+    metrics.watch(_Graph())
+    metrics.request_ended(tale(), figures_of(tale()))
+    metrics.step_done(EngineStep([], 0.0, 1.0, processors=(ProcessorUse("cool", 3, 0.5),)), tokens=3)
+    before = samples_of(metrics.registry)
+    story = tale(cached_tokens=cached_tokens, prompt_tokens=12)
+    metrics.request_ended(story, figures_of(story))
+    use = ProcessorUse("cool", tokens, seconds)
+    metrics.step_done(EngineStep([], 0.0, seconds, processors=(use,)), tokens=tokens)
+    metrics.kv_events("published", tokens)
+    after = samples_of(metrics.registry)
+    rising = ("_total", "_count", "_sum", "_bucket")
+    assert [
+        name for name in after if name.partition("{")[0].endswith(rising) and not after[name] >= before[name]
+    ] == []
+
+
 def test_build_info_names_what_runs():
     """Version, engine and framework, as labels of a constant."""
     labels = 'engine="trtllm",framework_version="1.4.2",version="9.9.9"'
@@ -230,7 +256,9 @@ class _Graph:
 
     ledger = _Books()
     executor = _Engine()
-    info = EngineInfo(model="m", context_length=128, max_num_seqs=8, vocab_size=100, total_blocks=50)
+    info = EngineInfo(
+        model="m", context_length=128, max_num_seqs=8, vocab_size=9, total_blocks=50, block_tokens=4
+    )
 
     def mailboxes(self) -> Sequence[Mailbox]:
         from actors.mailbox import Mailbox
