@@ -78,28 +78,30 @@ def test_metrics_answer_until_the_end_and_no_counter_falls(open_worker: OpenWork
         RecorderSettings(engine="synthetic", framework_version="0", version="0", environ={})
     )
     arrangement = {"recorder": recorder, "drain": budgets(drain_s=0.5, return_by_s=3.0)}
-    with open_worker(synthetic(1.0), **arrangement) as worker, Scraper(recorder.registry) as scraper:
+    with open_worker(synthetic(1.0), **arrangement) as worker:
+        # As the framework, which asks for our registry when the engine has started.
         worker.open()
-        served = [worker.ask(wire_request(max_tokens=30)) for _ in range(8)]
-        for call in served:
-            assert call.read_to_end().finish_reasons == ["length"]
-        endless = [worker.ask(wire_request(max_tokens=1900)) for _ in range(4)]
-        worker.until(lambda: worker.graph.ledger.admitted == 4)
-        draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 0.3}))
-        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
-        seen = len(scraper.pages)
-        worker.until(lambda: len(scraper.pages) > seen)
-        for call in endless:
-            call.read_to_end()
-        assert draining.result(PATIENCE_S)["interrupted"] == 4
-        worker.control("resume")
-        last = worker.ask(wire_request(max_tokens=1900))
-        worker.until(lambda: worker.graph.ledger.admitted == 1)
-        worker.send_signal()
-        worker.cleanup()
-        last.read_to_end()
-        seen = len(scraper.pages)
-        worker.until(lambda: len(scraper.pages) > seen + 1)
+        with Scraper(recorder.registry) as scraper:
+            served = [worker.ask(wire_request(max_tokens=30)) for _ in range(8)]
+            for call in served:
+                assert call.read_to_end().finish_reasons == ["length"]
+            endless = [worker.ask(wire_request(max_tokens=1900)) for _ in range(4)]
+            worker.until(lambda: worker.graph.ledger.admitted == 4)
+            draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 0.3}))
+            worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
+            seen = len(scraper.pages)
+            worker.until(lambda: len(scraper.pages) > seen)
+            for call in endless:
+                call.read_to_end()
+            assert draining.result(PATIENCE_S)["interrupted"] == 4
+            worker.control("resume")
+            last = worker.ask(wire_request(max_tokens=1900))
+            worker.until(lambda: worker.graph.ledger.admitted == 1)
+            worker.send_signal()
+            worker.cleanup()
+            last.read_to_end()
+            seen = len(scraper.pages)
+            worker.until(lambda: len(scraper.pages) > seen + 1)
     assert scraper.failure is None
     assert falls(scraper.pages) == []
     page = scraper.pages[-1]
