@@ -161,7 +161,7 @@ class Controls:
             raise to_framework(InvalidRequest("id", wanted, "a text: the id of an engine, context or trace"))
         stories = recorder.stories
         found = stories.select(Kept(which), limit) if wanted is None else stories.find(wanted, limit)
-        return {"worker": recorder.worker, "stories": [stories.as_dict(story) for story in found]}
+        return {"worker": recorder.worker, "stories": stories.as_dicts(found)}
 
     def _change_level(self, body: dict[str, Any]) -> dict[str, Any]:
         """Every answer has the worker's state, or stories: so a command knows a worker of ours."""

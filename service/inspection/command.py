@@ -102,7 +102,8 @@ def _show(heard: Heard, words: argparse.Namespace) -> ExitCode:
         except OSError as exc:
             complain(f"--html: {words.html} cannot be written: {exc.strerror}")
             return ExitCode.CONFIGURATION
-        sys.stdout.write(f"{len(heard.journeys)} requests in {words.html}\n")
+        number = len(heard.journeys)
+        sys.stdout.write(f"{number} request{'' if number == 1 else 's'} in {words.html}\n")
     elif heard.journeys:
         _draw(heard)
     else:

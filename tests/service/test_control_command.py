@@ -1,12 +1,9 @@
-"""``drain``, ``resume``, ``status`` and ``trace`` from a shell: real HTTP to the routes of a real facade."""
+"""``drain``, ``resume`` and ``status`` from a shell: real HTTP to the routes of a real facade."""
 
 from __future__ import annotations
 
-import json
 import re
 import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,43 +14,11 @@ from service.control_command import control_command
 from tests.doubles.callers import wire_request
 from tests.doubles.endpoints import MoodyEndpoint
 from tests.doubles.engines import ScriptedEngine
+from tests.service.routes import system_server
 from tests.service.worker import synthetic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.service.conftest import OpenWorker
-    from tests.service.worker import FacadeWorker
-
-
-@contextmanager
-def system_server(worker: FacadeWorker) -> Iterator[str]:
-    """The control routes where the framework has them. Yields the address."""
-
-    class Routes(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            name = self.path.removeprefix("/engine/control/")
-            try:
-                code, answer = 200, worker.loop.run(worker.facade.engine_control(name, body))
-            except Exception as exc:
-                code, answer = 500, {"message": str(exc)}
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Routes)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        serving.join()
 
 
 def test_a_drain_that_lost_nobody_says_so(

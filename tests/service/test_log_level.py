@@ -13,8 +13,8 @@ from service.log_level_command import log_level_command
 from service.telemetry.levels import TARGETS, known_targets
 from service.telemetry.logs import get_logger
 from service.telemetry.repeats import RepeatLimiter
+from tests.service.routes import system_server
 from tests.service.telemetry.readings import all_lines
-from tests.service.test_control_command import system_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,7 +38,7 @@ def life(story: RequestStory, worker: str = "one", at_s: float = 0.0, **changes:
 
     changes: keys of the answer that the worker would have written otherwise.
     """
-    told = story_as_dict(story, wall=lambda: EPOCH_S + at_s, clock=lambda: story.arrived_s)
+    told = story_as_dict(story, EPOCH_S + at_s - story.arrived_s)
     return Life(worker_named(worker), convert({**told, **changes}, Story))
 
 

@@ -51,7 +51,7 @@ def test_metrics_log_and_story_agree(new_recorder: NewRecorder, lines: Lines, st
     recorder.request_ended(story)
     counted = changes(before, samples_of(recorder.registry))
     (line,) = lines.named("request.ended")
-    told = recorder.stories.as_dict(*recorder.stories.select(Kept.LAST))
+    (told,) = recorder.stories.as_dicts(recorder.stories.select(Kept.LAST))
     assert counted[f'requests_total{{outcome="{line["outcome"]}"}}'] == 1
     assert line["outcome"] == told["outcome"]
     for metric, in_line, in_story in [
@@ -157,7 +157,7 @@ def test_no_content_anywhere(open_collector: OpenCollector, new_recorder: NewRec
         for outcome in Outcome:
             recorder.request_ended(_hostile(outcome=outcome))
         recorder.shutdown()
-        stories = [recorder.stories.as_dict(story) for story in recorder.stories.select(Kept.LAST)]
+        stories = recorder.stories.as_dicts(recorder.stories.select(Kept.LAST))
         written = "\n".join(
             [
                 lines.text,

@@ -163,8 +163,7 @@ def test_a_story_in_json():
             cancelled_s=102.25,
             predecessor=TraceLink(TRACE_ID, PARENT_ID),
         ),
-        wall=lambda: 1_000_000_200.25,
-        clock=lambda: 200.25,
+        clock_began_s=1_000_000_000.0,
     )
     assert (
         json.loads(json.dumps(told))
