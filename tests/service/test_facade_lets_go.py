@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Watched(FakeClient):
     """Knows which of its contexts still exist."""
 
-    def __init__(self, **facts: dict[str, str]) -> None:
-        super().__init__(**facts)
+    def __init__(self, metadata: dict[str, str] | None = None) -> None:
+        super().__init__(metadata=metadata)
         self._given: list[weakref.ref[FakeContext]] = []
 
     def context(self) -> FakeContext:
@@ -122,7 +122,7 @@ def test_after_a_client_that_left(open_worker: OpenWorker) -> None:
 
 def test_after_a_deadline(open_worker: OpenWorker) -> None:
     """The sweeper's word is the same error for nobody else."""
-    engine, client = ScriptedEngine(), Watched(metadata={"deadline-ms": "20"})
+    engine, client = ScriptedEngine(), Watched({"deadline-ms": "20"})
     with open_worker(engine) as worker:
         worker.open()
         call = worker.generate(wire_request(), client).read_to_end()
