@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from service.engine import ActorEngine
 
 _NAMES = ("drain", "resume", "status", "trace", "log_level")
-# What is in nobody's interest to miss; a change of the level has a line of its own.
+# Calls that are logged for everybody; a change of the level has a line of its own.
 _CHANGING = ("drain", "resume")
 # Answers of a drained worker lie ready, and its engine confirms an abort within a step: this is generous.
 _SETTLE_S = 2.0
@@ -67,13 +67,13 @@ class Controls:
         body = cast("dict[str, Any]", given)
         if name != "status":
             self._check_token(body)
+        if name == "log_level":
+            return self._change_level(body)
         self._say_called(name)
         if name == "status":
             return self.status()
         if name == "trace":
             return self._trace(body)
-        if name == "log_level":
-            return self._change_level(body)
         with self._place():
             return await (self._drain(body) if name == "drain" else self._resume())
 
