@@ -5,7 +5,7 @@ const MOST_TICKS = 6;
 function waterfall(request, data, until) {
   const rows = [axisRow(until)];
   for (const [place, life] of request.lives.entries()) {
-    rows.push(...jointRows(life, place, until));
+    rows.push(...jointRows(request, place, until));
     if (request.lives.length > 1) rows.push(lifeRow(life, place, data));
     for (const stage of stagesOf(life)) rows.push(stageRow(stage, request, until));
     if (life.marks.length > 0) rows.push(paceRow(life, until));
@@ -75,18 +75,15 @@ function bar(stage, until) {
 }
 
 function stageRow(stage, request, until) {
-  const figure = [
-    el("span", { title: exact(stage.length) }, duration(stage.length)),
-    el("small", {}, share(stage.length, request.duration_ms)),
-  ];
-  return cells(STAGE[stage.key].name, bar(stage, until), figure);
+  const length = el("span", { title: exact(stage.length) }, duration(stage.length));
+  const part = el("small", {}, share(stage.length, request.duration_ms));
+  return cells(STAGE[stage.key].name, bar(stage, until), [length, part]);
 }
 
 // What lies between two lives.
-function jointRows(life, place, until) {
-  const gaps = gapBefore(life).map((gap) =>
-    cells(STAGE.gap.name, bar(gap, until), el("span", { title: exact(gap.length) }, duration(gap.length))),
-  );
+function jointRows(request, place, until) {
+  const life = request.lives[place];
+  const gaps = gapBefore(life).map((gap) => stageRow(gap, request, until));
   if (place === 0 || gaps.length > 0) return gaps;
   const text = `The workers' clocks differ by ${duration(life.overlap_ms)} or more: how long it was on its way is not known.`;
   return [[el("div", { class: "across notice" }, text)]];
