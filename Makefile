@@ -5,7 +5,7 @@
 # make faults   every fault of docs/reliability.md on real processes
 # make soak     half an hour of load, cancels, stalls and engine errors      make fuzz   hostile requests
 # make compat   the newest accepted ai-dynamo     make bench   the benchmarks
-# make tools    servers the tests use, into .tools (no root needed)
+# make tools    servers and a browser for the tests, into .tools (no root needed)
 # make lock     new lock files     make clean   remove what the targets above made, except .venv and .tools
 
 PYTHON ?= python3
