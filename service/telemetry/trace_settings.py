@@ -18,6 +18,8 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 _QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
 _BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
 _DELAY = "OTEL_BSP_SCHEDULE_DELAY"
+# Whatever else it says, a request is recorded when its caller records: others would tear traces apart.
+_SAMPLER, _NONE_AT_ALL = "OTEL_TRACES_SAMPLER", "always_off"
 # The SDK's own defaults: spans, spans, milliseconds.
 _DEFAULT_QUEUE, _DEFAULT_BATCH, _DEFAULT_DELAY_MS = 2048, 512, 5000
 
@@ -40,6 +42,8 @@ class TraceSettings:
 def read_trace_settings(environ: Mapping[str, str]) -> TraceSettings | None:
     """None when export is off. Raises ConfigError for values that cannot be followed."""
     if not is_truthy(environ.get(SWITCH)) or is_truthy(environ.get("OTEL_SDK_DISABLED")):
+        return None
+    if environ.get(_SAMPLER) == _NONE_AT_ALL:
         return None
     queue_spans = _whole(environ, _QUEUE, _DEFAULT_QUEUE)
     return TraceSettings(
@@ -75,6 +79,6 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _has_roots(environ: Mapping[str, str]) -> bool:
-    sampler = environ.get("OTEL_TRACES_SAMPLER", "")
+    sampler = environ.get(_SAMPLER, "")
     ratio = environ.get("OTEL_TRACES_SAMPLE_RATIO", "")
-    return not sampler.endswith("always_off") and ratio not in ("0", "0.0")
+    return not sampler.endswith(_NONE_AT_ALL) and ratio not in ("0", "0.0")

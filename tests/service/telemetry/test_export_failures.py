@@ -249,7 +249,8 @@ def test_shutdown_gives_up_on_an_exporter_that_does_not_let_go():
 
 
 def test_export_is_off_unless_it_is_asked_for():
-    """The framework's switch, and the standard's."""
+    """The framework's switch, and the standard's two."""
+    assert read_trace_settings({"OTEL_EXPORT_ENABLED": "1", "OTEL_TRACES_SAMPLER": "always_off"}) is None
     assert read_trace_settings({}) is None
     assert read_trace_settings({"OTEL_EXPORT_ENABLED": "false"}) is None
     assert read_trace_settings({"OTEL_EXPORT_ENABLED": "1", "OTEL_SDK_DISABLED": "true"}) is None
@@ -268,6 +269,21 @@ def test_the_frameworks_variables_choose_the_protocol():
     assert read_trace_settings(environ) == TraceSettings(
         protocol="http/protobuf", queue_spans=100, batch_spans=100, delay_ms=250
     )
+
+
+@pytest.mark.parametrize(
+    ("environ", "has_roots"),
+    [
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, False),
+        ({"OTEL_TRACES_SAMPLE_RATIO": "0"}, False),
+        ({"OTEL_TRACES_SAMPLE_RATIO": "0.5"}, True),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, True),
+    ],
+)
+def test_a_sampler_decides_about_what_begins_here(environ: dict[str, str], *, has_roots: bool):
+    """About requests their callers do."""
+    settings = read_trace_settings({"OTEL_EXPORT_ENABLED": "1", **environ})
+    assert settings == TraceSettings(has_roots=has_roots)
 
 
 @pytest.mark.parametrize(
