@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -17,6 +18,9 @@ from service.inspection.printable import printable
 ANSWER_S = 10.0
 # A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none.
 _LONGEST_ANSWER = 8 << 20
+_PIECE = 1 << 16
+# In characters: it names the field, the value and what is allowed.
+_LONGEST_REFUSAL = 500
 
 
 class ControlFailed(Exception):
@@ -48,17 +52,18 @@ def call_route(
     try:
         address = _address(url)
     except ValueError as exc:
-        text = f"{url}: http://HOST:PORT is expected ({exc})"
-        raise ControlFailed(text, ExitCode.CONFIGURATION) from exc
+        raise ControlFailed(_no_address(url, exc), ExitCode.CONFIGURATION) from exc
     try:
         status, text = _post(address, command, body, patience_s)
     except OSError as exc:
         raise ControlFailed(f"no worker answers at {url}: {exc}", ExitCode.UNAVAILABLE) from exc
+    except (http.client.InvalidURL, UnicodeError) as exc:
+        raise ControlFailed(_no_address(url, exc), ExitCode.CONFIGURATION) from exc
     except http.client.HTTPException as exc:
         text = f"what answers at {url} does not speak HTTP: {exc!r}"
         raise ControlFailed(text, ExitCode.UNEXPECTED) from exc
     if status != http.HTTPStatus.OK:
-        refusal = f"the worker at {url} refused (HTTP {status}): {shorten(text)}"
+        refusal = f"the worker at {url} refused (HTTP {status}): {text[:_LONGEST_REFUSAL]}"
         raise ControlFailed(refusal, ExitCode.UNEXPECTED)
     return _understood(url, text)
 
@@ -66,6 +71,10 @@ def call_route(
 def complain(text: str) -> None:
     """One line on stderr; what others wrote in it cannot reach the terminal as it came."""
     sys.stderr.write(f"dynamo-actor-worker: {printable(text, sys.stderr.encoding)}\n")
+
+
+def _no_address(url: str, why: Exception) -> str:
+    return f"{url}: http://HOST:PORT is expected ({why})"
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -79,13 +88,20 @@ def _address(url: str) -> tuple[str, int]:
 def _post(
     address: tuple[str, int], command: str, body: Mapping[str, Any], patience_s: float
 ) -> tuple[int, str]:
+    """Status and text. The answer has to be whole when the patience is at its end."""
+    until_s = time.monotonic() + patience_s
     connection = http.client.HTTPConnection(*address, timeout=patience_s)
     try:
         connection.request(
             "POST", f"/engine/control/{command}", json.dumps(body), {"Content-Type": "application/json"}
         )
-        response = connection.getresponse()
-        return response.status, response.read(_LONGEST_ANSWER).decode(errors="replace")
+        with connection.getresponse() as response:
+            answer = bytearray()
+            while len(answer) < _LONGEST_ANSWER and (piece := response.read1(_PIECE)):
+                answer += piece
+                if time.monotonic() > until_s:
+                    raise TimeoutError("its answer does not come to an end")
+            return response.status, answer.decode(errors="replace")
     finally:
         connection.close()
 

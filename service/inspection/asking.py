@@ -56,15 +56,16 @@ def hear(urls: Sequence[str], question: Question, token: Mapping[str, Any]) -> H
     """
     with ThreadPoolExecutor(min(len(urls), _AT_ONCE)) as threads:
 
-        def answers_to(bodies: Iterable[Mapping[str, Any]]) -> list[Answer | Asked]:
-            calls = [(url, {**body, **token}) for body in bodies for url in urls]
+        def answers_to(whom: Iterable[str], *bodies: Mapping[str, Any]) -> list[Answer | Asked]:
+            calls = [(url, {**body, **token}) for body in bodies for url in whom]
             return list(threads.map(_answer, *zip(*calls, strict=True)))
 
-        answers = answers_to([question.body])
+        answers = answers_to(urls, question.body)
+        talkers = [answer.worker.url for answer in answers if isinstance(answer, Answer)]
         journeys = _most_wanted(journeys_of(_lives_in(answers)), question)
         contexts = {journey.first.story.context_id for journey in journeys if journey.is_incomplete}
-        if contexts and len(urls) > 1:
-            again = answers_to({"id": context_id} for context_id in sorted(contexts))
+        if contexts and len(talkers) > 1:
+            again = answers_to(talkers, *({"id": context_id} for context_id in sorted(contexts)))
             wanted = {life.key for journey in journeys for life in journey.lives}
             joined = journeys_of((*_lives_in(answers), *_lives_in(again)))
             journeys = [each for each in joined if any(life.key in wanted for life in each.lives)]

@@ -22,7 +22,6 @@ from service.telemetry.stories import MOST_TOLD, Kept
 
 # As many as a terminal shows without a pager.
 _IN_A_TERMINAL = 4
-_MOST_URLS = 64
 
 
 def trace_command(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> int:

@@ -6,6 +6,7 @@ their digests, and no connection at all.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -45,7 +46,13 @@ def render_page(view: Mapping[str, Any]) -> str:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Whole or not at all: who has the page open never reads half of the next one. Raises OSError."""
+    """Whole or not at all: who has the page open never reads half of the next one. Raises OSError.
+
+    Only its owner may read it; a link stays one. What is no file (a device, a folder) is not replaced.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     part = Path(name)
     try:

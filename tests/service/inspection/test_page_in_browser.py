@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from protocols.telemetry import Outcome
 from service.inspection.asking import Asked, Heard, Question
-from service.inspection.journeys import journeys_of
+from service.inspection.journeys import Life, journeys_of
 from service.inspection.page import render_page, write_page
 from service.inspection.view import view_of
 from service.telemetry.stories import Kept
 from tests.service.inspection.browser import ENTER, Browser
 from tests.service.inspection.fleet import HOSTILE, continued, fleet, life, moved, worker_named
+from tests.service.inspection.strategies import lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,6 +296,36 @@ def test_nothing_is_wider_than_the_window(browser: Browser, page: Path, width: i
     browser.run("document.querySelectorAll('.toggle[aria-expanded=false]').forEach((one) => one.click());")
     assert len(browser.texts(OPEN)) == len(fleet().journeys)
     assert browser.run("return document.documentElement.scrollWidth;") <= width
+
+
+@pytest.mark.timeout(90)
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(told=st.lists(lives(st.sampled_from(["here", "there"])), min_size=1, max_size=6))
+def test_the_page_shows_whatever_workers_say(browser: Browser, tmp_path: Path, told: list[Life]):
+    """Every request opens, at both time scales, and nothing is drawn beyond its track."""
+    asked = tuple({life.worker.url: Asked(life.worker) for life in told}.values())
+    heard = Heard(Question(None, Kept.LAST, 64), asked, tuple(journeys_of(told)))
+    file = tmp_path / "any.html"
+    write_page(file, render_page(view_of(heard)))
+    browser.open(file)
+    browser.run("document.querySelectorAll('.toggle[aria-expanded=false]').forEach((one) => one.click());")
+    assert len(browser.texts(OPEN)) == len(heard.journeys)
+    for _ in range(2):
+        assert browser.run(_OUTSIDE) == 0
+        browser.run("document.querySelectorAll('.segments button:last-child').forEach((one) => one.click());")
+    for place in range(len(browser.texts("th"))):
+        browser.click("th button", place)
+    assert browser.console() == []
+
+
+# How many bars, ticks and pins do not begin on their track, or end after it.
+_OUTSIDE = """
+return [...document.querySelectorAll(".bar, .line, .pin")].filter((one) => {
+  const [drawn, track] = [one.getBoundingClientRect(), one.parentElement.getBoundingClientRect()];
+  const end = one.classList.contains("bar") ? drawn.right : drawn.left;
+  return one.classList.contains("late") ? false : drawn.left < track.left - 5 || end > track.right + 5;
+}).length;
+"""
 
 
 def test_an_empty_page_says_so(browser: Browser, tmp_path: Path):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -164,6 +165,23 @@ def test_a_worker_that_does_not_answer_is_named(
     assert _numbers(captured.out) == [7]
 
 
+def test_a_worker_that_did_not_answer_is_not_asked_again(open_teller: OpenTeller):
+    """Each of its silences would be waited for."""
+    calls: list[str] = []
+
+    def refuse(name: str, _body: dict[str, Any]) -> tuple[int, bytes]:
+        calls.append(name)
+        return 500, b"no"
+
+    with (
+        open_teller("one", moved()) as one,
+        open_teller("two", continued()) as two,
+        answering(refuse) as silent,
+    ):
+        assert trace_command(["--url", one, "--url", silent, "--url", two]) == 1
+    assert calls == ["trace"]
+
+
 def test_when_nobody_answers_nothing_is_shown(nobody: str, capsys: pytest.CaptureFixture[str]):
     """Not even that nothing is kept: that is not known."""
     assert trace_command(["--url", nobody]) == 69
@@ -290,7 +308,9 @@ def test_a_page_is_written_whole_or_not_at_all(
         assert trace_command(["--html", str(tmp_path / "nowhere" / "x"), "--url", url]) == 2
         assert "nowhere" in capsys.readouterr().err
         assert trace_command(["--html", str(tmp_path), "--url", url]) == 2
+        assert trace_command(["--html", os.devnull, "--url", url]) == 2
     assert list(tmp_path.iterdir()) == [file]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_the_worker_of_this_machine_is_asked_by_default(

@@ -1,0 +1,74 @@
+"""The client of the control routes: whoever answers, and whatever is asked, ends in time and in words."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.control_client import ControlFailed, call_route
+from service.exit_codes import ExitCode
+from tests.service.routes import answering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    """A server whose answer is a byte every few milliseconds, for ever."""
+    is_over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not is_over.wait(0.005):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        is_over.set()
+        thread.join()
+
+
+def test_an_answer_without_an_end_is_left(dripping: str):
+    """The patience is that of the whole call, however busily somebody talks."""
+    with pytest.raises(ControlFailed, match="does not come to an end") as failed:
+        call_route(dripping, "status", {}, patience_s=0.2)
+    assert failed.value.code is ExitCode.UNAVAILABLE
+
+
+def test_an_endless_answer_is_not_kept():
+    """A worker's longest is far shorter; the rest of it is not read."""
+    with (
+        answering(lambda _name, _body: (200, b"[" * (9 << 20))) as url,
+        pytest.raises(ControlFailed, match="is no worker of ours") as failed,
+    ):
+        call_route(url, "status", {})
+    assert len(str(failed.value)) < 300
+
+
+@pytest.mark.parametrize("host", ["a b", "x" * 70, "a..b", "\N{SNOWMAN}" * 70, "127.0.0.1:80:80"])
+def test_an_address_that_cannot_be_one_is_named(host: str):
+    """In words; it is the operator's own."""
+    with pytest.raises(ControlFailed, match="http://HOST:PORT is expected") as failed:
+        call_route(f"http://{host}", "status", {})
+    assert failed.value.code is ExitCode.CONFIGURATION
+
+
+def test_a_refusal_is_told_with_what_is_allowed():
+    """The end of it is what helps; of one that goes on and on the beginning is enough."""
+    words = "which: " + "x" * 150 + " is not accepted: one of last, slowest, failed"
+    texts = itertools.chain([words.encode()], itertools.repeat(b"x" * 10_000))
+    with answering(lambda _name, _body: (400, next(texts))) as url:
+        with pytest.raises(ControlFailed, match=r"one of last, slowest, failed$"):
+            call_route(url, "trace", {})
+        with pytest.raises(ControlFailed) as failed:
+            call_route(url, "trace", {})
+    assert len(str(failed.value)) < 600
