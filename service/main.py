@@ -96,6 +96,9 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
 
             return control_command(command, rest)
         case _:
+            from service.telemetry.filter_file import check_filter_files  # noqa: PLC0415
+
+            check_filter_files(os.environ)
             from service.serving import serve_command  # noqa: PLC0415
 
             return serve_command(rest, signals)

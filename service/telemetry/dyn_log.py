@@ -9,15 +9,11 @@ decides, of equal ones the last; a target that none fits writes nothing. A word 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Above every level: nothing is written.
 NOTHING = logging.CRITICAL + 1
-_LEVELS = {
+# The framework's words.
+LEVELS = {
     "off": NOTHING,
     "error": logging.ERROR,
     "warn": logging.WARNING,
@@ -26,8 +22,7 @@ _LEVELS = {
     "trace": logging.DEBUG,
 }
 # Its numbers count from "off" up.
-_WORDS = {**_LEVELS, **dict(zip("012345", _LEVELS.values(), strict=True))}
-_FILES = "/opt/dynamo/etc/logging.toml"
+_WORDS = {**LEVELS, **dict(zip("012345", LEVELS.values(), strict=True))}
 
 
 class DynLog:
@@ -47,9 +42,9 @@ class DynLog:
         return min(level for _, level in self._directives)
 
 
-def has_filter_file(environ: Mapping[str, str]) -> bool:
-    """Whether a file has a say as well, which only the framework reads."""
-    return any(Path(path).is_file() for path in (environ.get("DYN_LOGGING_CONFIG_PATH"), _FILES) if path)
+def level_named(word: str) -> int | None:
+    """By its name in any case, or its number; None for what is no level."""
+    return _WORDS.get(word.lower())
 
 
 def _directive(text: str) -> tuple[str, int] | None:
@@ -57,7 +52,7 @@ def _directive(text: str) -> tuple[str, int] | None:
     if not text or "[" in text:
         return (text, NOTHING) if text else None
     target, equals, word = text.rpartition("=")
-    level = _WORDS.get(word.lower())
+    level = level_named(word)
     if not equals:
         return (text, logging.DEBUG) if level is None else ("", level)
     if not word:

@@ -15,7 +15,9 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from service.telemetry.dyn_log import NOTHING, DynLog, has_filter_file
+from service.telemetry import dyn_log
+from service.telemetry.dyn_log import DynLog
+from service.telemetry.filter_file import has_filter_file
 from service.telemetry.line_format import LineFormatter, target_of
 
 if TYPE_CHECKING:
@@ -23,14 +25,8 @@ if TYPE_CHECKING:
 
 # Our loggers and all below them. Libraries are left out: what they say at DEBUG may be content.
 TARGETS = ("actor", "actors", "service")
-# The framework's words.
-LEVELS = {
-    "off": NOTHING,
-    "error": logging.ERROR,
-    "warn": logging.WARNING,
-    "info": logging.INFO,
-    "debug": logging.DEBUG,
-}
+# The framework's words; Python has nothing below DEBUG.
+LEVELS = {word: level for word, level in dyn_log.LEVELS.items() if word != "trace"}
 _WORDS = {level: word for word, level in LEVELS.items()}
 
 
