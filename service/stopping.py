@@ -7,7 +7,9 @@ ignored, so that a late one cannot turn a clean exit into a death by signal.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -35,10 +37,12 @@ class StopSignals:
     def exit_at_once_with(self, code: int) -> None:
         """Until the framework runs nothing can be lost: a signal ends the process, with this code."""
         self._exit_code = code
+        sys.unraisablehook = self._on_swallowed
 
     def leave_it_to_the_framework(self) -> None:
         """From now on a signal is noted and told to listeners; the framework shuts the worker down."""
         self._exit_code = None
+        sys.unraisablehook = sys.__unraisablehook__
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call this with the count at every signal, in the main thread, between two instructions."""
@@ -71,3 +75,9 @@ class StopSignals:
             raise SystemExit(self._exit_code)
         for listener in self._listeners:
             listener(self.count)
+
+    def _on_swallowed(self, what: sys.UnraisableHookArgs) -> None:
+        """Out of a finalizer or a weak reference's callback the interpreter lets no exception, nor our exit."""
+        if what.exc_type is SystemExit and self._exit_code is not None:
+            os._exit(self._exit_code)
+        sys.__unraisablehook__(what)

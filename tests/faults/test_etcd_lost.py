@@ -99,6 +99,8 @@ def lost_of(answers: list[Answer]) -> str:
 
 def serves(stack: Stack) -> bool:
     """Whether a new request is answered in full."""
+    if not stack.client.models():
+        return False
     status, body = stack.chat("w5", max_tokens=3)
     return status == 200 and len(body["choices"][0]["message"]["content"].split()) == 3
 

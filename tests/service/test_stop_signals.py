@@ -59,6 +59,19 @@ service.main.run = run
 service.main.entry_point()
 """
 
+FINALIZING = """
+import os, signal, time, weakref, service.main
+class Module: pass
+def run(argv, signals):
+    module = Module()
+    reference = weakref.ref(module, lambda _: os.kill(os.getpid(), {number}))
+    del module
+    time.sleep(60)
+    return 1
+service.main.run = run
+service.main.entry_point()
+"""
+
 SERVING = """
 import os, signal, time, service.main
 def run(argv, signals):
@@ -96,6 +109,13 @@ def test_a_signal_during_the_configuration_ends_with_0_at_once(number: signal.Si
     with process(CONFIGURING) as child:
         wait_line(child, "configuring")
         child.send_signal(number)
+        assert wait_end(child) == (0, "")
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_a_signal_that_meets_a_finalizer_ends_with_0_at_once(number: signal.Signals) -> None:
+    """Imports drop locks by callbacks that let no exception out; the end does not depend on where it came."""
+    with process(FINALIZING.format(number=number.value)) as child:
         assert wait_end(child) == (0, "")
 
 
