@@ -77,7 +77,7 @@ class StopSignals:
             listener(self.count)
 
     def _on_swallowed(self, what: sys.UnraisableHookArgs) -> None:
-        """Out of a finalizer or a weak reference's callback the interpreter lets no exception, nor our exit."""
+        """No exception leaves a finalizer or the callback of a weak reference, and so does not our exit."""
         if what.exc_type is SystemExit and self._exit_code is not None:
             os._exit(self._exit_code)
         sys.__unraisablehook__(what)

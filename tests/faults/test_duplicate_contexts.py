@@ -72,7 +72,7 @@ def test_what_the_framework_cannot_tell_apart_does_not_hurt_the_worker(
     )
     figures.record(
         row=21,
-        what=f"{REQUESTS} at once, one x-dynamo-request-id: cut or mixed; exchanged, refused by the framework",
+        what=f"{REQUESTS} at once, one Dynamo id: cut or mixed; exchanged, refused by the framework",
         value=f"0; {sum(not each.is_complete for each in served)}, {len(answers) - len(served)}",
         goal="0; its own",
     )
