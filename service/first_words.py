@@ -29,7 +29,7 @@ def say_configuration(settings: Settings, engine: str) -> None:
         endpoint=f"{runtime.namespace}.{runtime.component}.{runtime.endpoint}",
         discovery=runtime.discovery_backend,
         request_plane=runtime.request_plane,
-        system_server=f"{runtime.system_host}:{runtime.system_port}",
+        system_server="off" if runtime.system_port < 0 else f"{runtime.system_host}:{runtime.system_port}",
         max_live=settings.graph.max_live,
         drain_until_s=drain.drain_until_s,
         hard_exit_s=drain.hard_exit_s,

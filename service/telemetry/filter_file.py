@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from service.options.errors import ConfigError, Problem
 from service.telemetry.dyn_log import LEVELS, level_named
@@ -50,9 +50,9 @@ def _problems_of(path: Path) -> Iterator[Problem]:
         yield Problem(f"{path}: log_level", level, _ALLOWED)
     filters: Any = found.get("log_filters", {})
     if not isinstance(filters, dict):
-        yield Problem(f"{path}: log_filters", filters, "a table of targets and their levels")
+        yield Problem(f"{path}: log_filters", cast("object", filters), "a table of targets and their levels")
         return
-    for target, word in filters.items():
+    for target, word in cast("dict[str, object]", filters).items():
         if not _is_level(word):
             yield Problem(f"{path}: log_filters: {target}", word, _ALLOWED)
 
