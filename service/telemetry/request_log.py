@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ class RequestLog:
     def __init__(self, on_bound: OnBound = ignore_bound) -> None:
         self._on_bound = on_bound
         self._requests = get_logger("actor.request")
+        self._is_written = logging.getLogger("actor.request").isEnabledFor
         self._worker = get_logger("actor.worker")
         self._state: WorkerState | None = None
         self._since_s = time.monotonic()
@@ -34,11 +36,14 @@ class RequestLog:
         self._drain_begins = False
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
-        """The line of one request. A health probe's is for those who debug."""
+        """The line of one request. A health probe's is for those who debug. Unwritten it costs a question."""
+        level = _level_of(story)
+        if not self._is_written(level):
+            return
         fields = {**_fields_of(story), **_times_of(figures), **self._ids_of(story, figures)}
-        if story.is_probe:
+        if level == logging.DEBUG:
             self._requests.debug("request.probe", **fields)
-        elif story.outcome in _WARNED:
+        elif level == logging.WARNING:
             self._requests.warning("request.ended", **fields)
         else:
             self._requests.info("request.ended", **fields)
@@ -146,6 +151,12 @@ class RequestLog:
 
 def _interrupted(count: int) -> str:
     return f"{count} request{'' if count == 1 else 's'} interrupted by shutdown"
+
+
+def _level_of(story: RequestStory) -> int:
+    if story.is_probe:
+        return logging.DEBUG
+    return logging.WARNING if story.outcome in _WARNED else logging.INFO
 
 
 def _fields_of(story: RequestStory) -> dict[str, Any]:

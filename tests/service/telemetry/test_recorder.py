@@ -183,7 +183,7 @@ def test_an_id_that_is_one_is_written_as_it_is(open_collector: OpenCollector, ne
     assert ids == {"0b5f8a3e-7d0e-4c52-9a3e-5f1f0e8c7a11"}
 
 
-def test_a_name_that_is_not_written_as_it_came_is_counted(new_recorder: NewRecorder):
+def test_a_name_that_is_not_written_as_it_came_is_counted(new_recorder: NewRecorder, lines: Lines):
     """Once for each line it would have stood in; an id that is one is in no count."""
     recorder = new_recorder()
     before = samples_of(recorder.registry)
