@@ -96,7 +96,7 @@ class Attacker:
         attack.wire[leaf.group][leaf.name] = value
 
     def _wrong_kind(self, attack: Attack) -> None:
-        leaf = self._rng.choice(LEAVES)
+        leaf = self._rng.choice([leaf for leaf in LEAVES if not leaf.takes_anything])
         self._put(attack, leaf, values.wrong_kind(self._rng, leaf.type))
         attack.forbidden.add(leaf.path)
 

@@ -26,6 +26,10 @@ class Leaf:
         return self.name if self.group is None else f"{self.group}.{self.name}"
 
     @property
+    def takes_anything(self) -> bool:
+        return isinstance(self.type, inspect.AnyType)
+
+    @property
     def has_bounds(self) -> bool:
         return isinstance(self.type, inspect.IntType) and (
             self.type.ge is not None or self.type.le is not None
