@@ -6,7 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -112,8 +112,9 @@ def test_a_row_has_the_levels_and_fields_of_its_line(event: str) -> None:
 def test_the_line_of_a_request_has_the_fields_of_its_table() -> None:
     """Of one that has everything that a request can have."""
     texts = ("finish_reason", "cancel_reason", "error_kind", "error_text", "failure_cause")
+    described: dict[str, Any] = dict.fromkeys(texts, "x")
     story = tale(
-        **dict.fromkeys(texts, "x"),
+        **described,
         n=2,
         max_tokens=9,
         chunks=3,

@@ -80,9 +80,7 @@ def by_spans(spans: Mapping[str, Span]) -> Told:
     began_ns = first.start_time_unix_nano
     moments = [event for span in spans.values() for event in span.events]
     at_ms = {event.name: (event.time_unix_nano - began_ns) / 1e6 for event in moments}
-    (link,) = [{"trace_id": one.trace_id.hex(), "span_id": one.span_id.hex()} for one in first.links] or [
-        None
-    ]
+    links = [{"trace_id": one.trace_id.hex(), "span_id": one.span_id.hex()} for one in first.links]
     told: Told = {
         "outcome": last["actor.outcome"],
         "phase": last["actor.phase"],
@@ -92,7 +90,7 @@ def by_spans(spans: Mapping[str, Span]) -> Told:
         "engine_id": found["actor.intake"]["actor.engine_id"],
         "context_id": found["actor.intake"]["actor.context_id"],
         "trace_id": first.trace_id.hex(),
-        "predecessor": str(link),
+        "predecessor": ",".join(map(str, links)) or "None",
         "request_ms": (max(span.end_time_unix_nano for span in spans.values()) - began_ns) / 1e6,
         "queue_ms": at_ms.get("submitted"),
         "ttft_ms": at_ms.get("first_token"),
@@ -167,7 +165,8 @@ def _label(counted: Mapping[str, float], metric: str, label: str) -> str | None:
         return None
     (name,) = moved
     assert counted[name] == 1
-    return re.findall(rf'{label}="([^"]+)"', name)[0]
+    found = re.search(rf'{label}="([^"]+)"', name)
+    return None if found is None else found[1]
 
 
 def _observed(counted: Mapping[str, float], metric: str, labels: str = "") -> float | None:
