@@ -43,7 +43,7 @@ _TIMES = ("queue", "ttft", "itl_mean", "itl_p50", "cancelled")
 
 def by_story(told: Mapping[str, Any]) -> Told:
     """The kept one, as the trace route gives it."""
-    execute = next((hop for hop in told["hops"] if hop["name"] == "actor.execute"), {})
+    execute: Mapping[str, Any] = next((hop for hop in told["hops"] if hop["name"] == "actor.execute"), {})
     return {
         **{name: told[name] for name in (*_SAME, "preemptions", "is_sampled", "is_moved")},
         **{f"{name}_ms": told[f"{name}_ms"] for name in _TIMES},
