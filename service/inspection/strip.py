@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.text import Text
@@ -55,7 +56,9 @@ class Strip:
 
     def text(self) -> Text:
         """All cells, one column each."""
-        return Text.assemble(*self._cells)
+        return Text.assemble(
+            *((glyph * len(list(run)), style) for (glyph, style), run in groupby(self._cells))
+        )
 
     def _cell(self, at_ms: float) -> int:
         last = len(self._cells) - 1

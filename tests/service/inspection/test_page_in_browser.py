@@ -23,6 +23,9 @@ from tests.service.inspection.strategies import lives
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# A browser that starts has company on a busy machine.
+pytestmark = pytest.mark.timeout(60)
+
 ROW = "tr.request"
 OPEN = "tr.more:not([hidden])"
 # Places of the columns that are seen on a wide window.
@@ -298,7 +301,6 @@ def test_nothing_is_wider_than_the_window(browser: Browser, page: Path, width: i
     assert browser.run("return document.documentElement.scrollWidth;") <= width
 
 
-@pytest.mark.timeout(90)
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(told=st.lists(lives(st.sampled_from(["here", "there"])), min_size=1, max_size=6))
 def test_the_page_shows_whatever_workers_say(browser: Browser, tmp_path: Path, told: list[Life]):

@@ -78,6 +78,12 @@ def test_a_moved_request():
     ]
 
 
+def test_no_figure_is_cut_off():
+    """However narrow the terminal is, there are more lines then."""
+    for width in range(48, 130):
+        assert not any("…" in line for line in _lines(life(continued()), width=width))
+
+
 def test_what_lost_its_memory_and_left_early():
     """Each moment has its mark, and a count or a reason beside it."""
     (asleep,) = [journey for journey in fleet().journeys if journey.first.story.context_id == "asleep"]
