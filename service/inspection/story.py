@@ -14,6 +14,7 @@ Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
 Count = Annotated[int, Meta(ge=0, le=10**15)]
 # A worker tells of 65 marks and 4 hops: room for what later ones may tell.
 _MOST_MARKS, _MOST_HOPS = 512, 16
+_MOST_CHOICES = 4096
 # With them a request's end, and its arrival in another time zone, are times that can be written.
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
 
@@ -57,6 +58,7 @@ class Story(Struct, frozen=True, kw_only=True):
     outcome: str
     phase: str
     finish_reason: str | None
+    finish_reasons: Annotated[list[str | None], Meta(max_length=_MOST_CHOICES)]
     cancel_reason: str | None
     error_kind: str | None
     error: str | None

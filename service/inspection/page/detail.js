@@ -60,6 +60,13 @@ function zoom(request, data, drawing) {
   return el("div", { class: "segments", role: "group", "aria-label": "Time axis" }, buttons);
 }
 
+// Of one choice, or how many of the choices ended by which.
+function finishReasons(life) {
+  if (life.n === 1) return life.finish_reason ?? "";
+  const reasons = life.finish_reasons.map((reason) => words(reason ?? "an error"));
+  return [...new Set(reasons)].map((reason) => `${count(reasons.filter((other) => other === reason).length)} ${reason}`).join(", ");
+}
+
 function facts(life, place, request, data) {
   const worker = data.workers[life.worker];
   const known = [
@@ -78,7 +85,7 @@ function facts(life, place, request, data) {
     ["First token", life.ttft_ms === null ? "" : exact(life.ttft_ms)],
     ["Between tokens", life.itl_mean_ms === null ? "" : `mean ${exact(life.itl_mean_ms)}${life.itl_p50_ms === null ? "" : `, median ${exact(life.itl_p50_ms)}`}`],
     ["Duration", exact(life.duration_ms)],
-    ["Finish reason", life.finish_reason ?? ""],
+    ["Finish reason", finishReasons(life)],
     ["Failed by", life.failure_cause === null ? "" : words(life.failure_cause)],
   ];
   const heading = request.lives.length > 1 ? [el("div", { class: "heading" }, `Life ${place + 1}`)] : [];

@@ -43,6 +43,7 @@ def stories(contexts: st.SearchStrategy[str] = _words) -> st.SearchStrategy[Stor
         outcome=st.one_of(st.sampled_from([outcome.value for outcome in Outcome]), _words),
         phase=_words,
         finish_reason=st.none() | _words,
+        finish_reasons=st.lists(st.none() | _words, max_size=3),
         cancel_reason=st.none() | _words,
         error_kind=st.none() | st.sampled_from(["EngineShutdown", "GenerationFailed"]) | _words,
         error=st.none() | st.text(max_size=400),

@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import convert, to_builtins
+from msgspec.json import encode as to_json
 
 from protocols.telemetry import Outcome
 from service.inspection.command import trace_command
+from service.inspection.story import Story
 from service.telemetry.figures import figures_of
 from service.telemetry.recorder import RecorderSettings, build_recorder
+from service.telemetry.stories import story_as_dict
 from tests.service.inspection.fleet import HOSTILE, continued, life, moved
 from tests.service.routes import answering, system_server
 from tests.service.telemetry.tales import SAMPLED, TRACE_ID, tale
@@ -198,10 +202,17 @@ def test_a_worker_that_refuses_is_named(open_teller: OpenTeller, capsys: pytest.
         assert trace_command(["--url", url], {"DYN_ACTOR_CONTROL_TOKEN": "right"}) == 0
 
 
+def test_nothing_that_a_worker_tells_is_lost():
+    """The command knows every key of a story, at every depth."""
+    told = story_as_dict(moved(predecessor=continued().predecessor))
+    assert json.loads(to_json(convert(told, Story)))["hops"] == [
+        {"waiting_ms": None, "prefill_ms": None, **hop} for hop in told["hops"]
+    ]
+    assert {*to_builtins(convert(told, Story))} == {*told}
+
+
 def _story(**changes: Any) -> dict[str, Any]:
     """As a worker writes it, but for the changes."""
-    from msgspec import to_builtins
-
     told = life(tale())
     return {**to_builtins(told.story), **changes}
 
