@@ -25,7 +25,7 @@ from protocols.errors import EngineDead, EngineShutdown, FailureCause, Generatio
 from protocols.messages import Cancel, ExecutorControl, Flow, Resolved
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep
-from protocols.telemetry import AbortResult, Outcome, Phase
+from protocols.telemetry import AbortResult, AbortStory, Outcome, Phase
 
 # Compared once per token; looking a member up in its enum costs ten times a name of the module.
 _PREFILL = Phase.PREFILL
@@ -159,7 +159,7 @@ class Executor:
         for row in self._rows:
             row.looks_since_abort += row.is_aborting
             if row.looks_since_abort == UNCONFIRMED_LOOKS:
-                self._count_abort(row, AbortResult.TIMED_OUT)
+                self._tell_abort(row, AbortResult.TIMED_OUT)
 
     def on_resolved(self, resolved: Resolved) -> None:
         """A request may now wait for a slot. One that has ended meanwhile is dropped."""
@@ -285,18 +285,27 @@ class Executor:
         """The only place that tells the engine to end a request early. It confirms by a last delta."""
         if row.is_aborting:
             return
-        row.is_aborting = True
-        self._count_abort(row, AbortResult.ASKED)
+        row.aborted_s = self._clock()
+        self._tell_abort(row, AbortResult.ASKED)
         self._engine.abort(row.ticket.engine_id)
 
     def _free(self, row: Row) -> None:
         self._rows.remove(row)
-        if row.is_aborting:
-            self._count_abort(row, AbortResult.CONFIRMED)
+        self._tell_abort(row, AbortResult.CONFIRMED)
 
-    def _count_abort(self, row: Row, result: AbortResult) -> None:
-        if not row.ticket.is_probe:
-            self._telemetry.abort_result(result)
+    def _tell_abort(self, row: Row, result: AbortResult) -> None:
+        ticket = row.ticket
+        if row.aborted_s is None or ticket.is_probe:
+            return
+        abort = AbortStory(
+            engine_id=ticket.engine_id,
+            context_id=ticket.caller.context_id,
+            result=result,
+            asked_s=row.aborted_s,
+            at_s=self._clock(),
+            trace_headers=ticket.caller.trace_headers,
+        )
+        self._telemetry.abort_told(abort)
 
     def _end_failed(self, ticket: Ticket, text: str, cause: FailureCause) -> None:
         error = GenerationFailed(text, cause)

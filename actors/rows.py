@@ -19,8 +19,14 @@ class Row:
     spec: GenerationSpec
     transcript: Transcript
     is_paused: bool = False
-    is_aborting: bool = False
+    # When the engine was told to end it early, monotonic seconds.
+    aborted_s: float | None = None
     looks_since_abort: int = 0
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether nothing but the engine's confirmation is still expected of it."""
+        return self.aborted_s is not None
 
 
 class Rows:

@@ -136,6 +136,17 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     failure_cause: FailureCause | None = None
 
 
+class AbortStory(Struct, frozen=True, kw_only=True):
+    """How far an abort at the engine is. asked_s, at_s: when the engine was told, and now; monotonic."""
+
+    engine_id: int
+    context_id: str
+    result: AbortResult
+    asked_s: float
+    at_s: float
+    trace_headers: Mapping[str, str] | None
+
+
 class DrainReport(Struct, frozen=True, kw_only=True):
     """What became of the requests that were live when the door closed.
 
@@ -178,7 +189,7 @@ class Telemetry(Protocol):
         """A request is being ended early."""
         ...
 
-    def abort_result(self, result: AbortResult) -> None:
+    def abort_told(self, abort: AbortStory) -> None:
         """An abort was asked for, confirmed, or not confirmed in time."""
         ...
 
@@ -219,7 +230,7 @@ class NullTelemetry:
 
     def request_cancelled(self, reason: CancelReason, phase: Phase) -> None: ...
 
-    def abort_result(self, result: AbortResult) -> None: ...
+    def abort_told(self, abort: AbortStory) -> None: ...
 
     def step_done(self, step: EngineStep, tokens: int) -> None: ...
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from protocols.steps import EngineStep
-    from protocols.telemetry import RequestStory
+    from protocols.telemetry import AbortStory, RequestStory
     from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
 
@@ -104,6 +104,8 @@ class Metrics:
         text = "Aborts at the engine; asked minus confirmed are under way."
         aborts = Counters(registry, "aborts_total", text, "result")
         self._aborts = {result: aborts.of(result.value) for result in AbortResult}
+        text = "From telling the engine that a request ends to its confirmation."
+        self._abort = Histograms(registry, "abort_seconds", text, INSIDE_S).of()
         text = "Events of the KV cache, and what became of them."
         events = Counters(registry, "kv_events_total", text, "result")
         self._kv_events = {result: events.of(result) for result in KV_RESULTS}
@@ -133,9 +135,11 @@ class Metrics:
         if self._shape is not None:
             self._shape.request_ended(story, figures)
 
-    def abort_result(self, result: AbortResult) -> None:
+    def abort_told(self, abort: AbortStory) -> None:
         """Count what became of an abort."""
-        self._aborts[result].inc()
+        self._aborts[abort.result].inc()
+        if abort.result is AbortResult.CONFIRMED:
+            self._abort.observe(abort.at_s - abort.asked_s)
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
         """Per step, so only bound children. ``tokens`` were delivered to requests, as they came."""

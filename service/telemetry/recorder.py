@@ -15,7 +15,15 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from protocols.bounds import Bound
-from protocols.telemetry import AbortResult, CancelReason, DrainReport, Phase, RequestStory, WorkerState
+from protocols.telemetry import (
+    AbortResult,
+    AbortStory,
+    CancelReason,
+    DrainReport,
+    Phase,
+    RequestStory,
+    WorkerState,
+)
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.figures import figures_of
 from service.telemetry.logs import count_repeats
@@ -157,11 +165,13 @@ class Recorder:
         """A request is being ended early."""
         self._metrics.request_cancelled(reason, phase)
 
-    def abort_result(self, result: AbortResult) -> None:
+    def abort_told(self, abort: AbortStory) -> None:
         """An abort was asked for, confirmed, or not confirmed in time."""
-        self._metrics.abort_result(result)
-        if result is AbortResult.TIMED_OUT:
+        self._metrics.abort_told(abort)
+        if abort.result is AbortResult.TIMED_OUT:
             self._guard("log", self._log.abort_timed_out)
+        if self._spans is not None:
+            self._guard("spans", partial(self._spans.abort_told, abort))
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
         """The engine made a step."""

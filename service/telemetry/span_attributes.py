@@ -16,12 +16,13 @@ from service.telemetry.identifiers import shown_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from protocols.telemetry import RequestStory
+    from protocols.telemetry import AbortStory, RequestStory
     from service.telemetry.figures import Figures, Hop
 
 Attributes = dict[str, "str | bool | int | float | Sequence[str]"]
 
 UNSET = Status(StatusCode.UNSET)
+LATE_ABORT = Status(StatusCode.ERROR, "not confirmed in time")
 # A caller who leaves or has seen enough is no error.
 _FINE = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND, Outcome.CANCELLED})
 # Options of a request, and the value with which each changes nothing: then it is not told.
@@ -101,7 +102,7 @@ class RequestAttributes:
             found["actor.itl_p50_ms"] = round(figures.itl_p50_s * 1000, 3)
 
 
-def ids_of(story: RequestStory) -> Attributes:
+def ids_of(story: RequestStory | AbortStory) -> Attributes:
     """What every span of a request has: our id for it, and Dynamo's."""
     return {"actor.engine_id": story.engine_id, "actor.context_id": shown_id(story.context_id)}
 

@@ -20,9 +20,10 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, TraceFlags, format_span_id
 
-from protocols.telemetry import WorkerState
+from protocols.telemetry import AbortResult, WorkerState
 from service.telemetry.figures import HopName
 from service.telemetry.span_attributes import (
+    LATE_ABORT,
     UNSET,
     Attributes,
     RequestAttributes,
@@ -36,7 +37,7 @@ from service.telemetry.traceparent import HEADER, may_be_sampled, parse_tracepar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from protocols.telemetry import DrainReport, RequestStory
+    from protocols.telemetry import AbortStory, DrainReport, RequestStory
     from protocols.trace_link import TraceLink
     from service.telemetry.exporting import Pipeline
     from service.telemetry.figures import Figures
@@ -102,6 +103,20 @@ class Spans:
         above = _remote(parent.trace_id, parent.span_id)
         offset_ns = self._offset_ns()
         self._pipeline.send([self._build(part, above, offset_ns) for part in self._parts(story, figures)])
+
+    def abort_told(self, abort: AbortStory) -> None:
+        """Send the span of an abort that is over, or that the engine did not confirm in time.
+
+        It is younger than the request's outcome: the caller has long gone, and the engine lets go now.
+        """
+        parent = parse_traceparent(abort.trace_headers)
+        if abort.result is AbortResult.ASKED or parent is None or not parent.is_sampled:
+            return
+        attributes = {**ids_of(abort), "actor.abort.result": abort.result.value}
+        status = UNSET if abort.result is AbortResult.CONFIRMED else LATE_ABORT
+        part = _Part("actor.abort", abort.asked_s, abort.at_s, attributes, status=status)
+        above = _remote(parent.trace_id, parent.span_id)
+        self._pipeline.send([self._build(part, above, self._offset_ns())])
 
     def state_changed(self, state: WorkerState) -> None:
         """A drain begins: its span will start here."""

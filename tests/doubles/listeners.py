@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocols.telemetry import (
     AbortResult,
+    AbortStory,
     CancelReason,
     DrainReport,
     NullTelemetry,
@@ -55,8 +56,8 @@ class RecordingTelemetry(NullTelemetry):
     def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
         self.cancellations[reason, phase] += 1
 
-    def abort_result(self, result: AbortResult) -> None:
-        self.aborts[result] += 1
+    def abort_told(self, abort: AbortStory) -> None:
+        self.aborts[abort.result] += 1
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
         self.steps += 1

@@ -215,7 +215,7 @@ def test_a_client_that_leaves_is_no_error(place: Place, trace_id: str) -> None:
     """The stream ends with its reason, at the time it was heard, and every span is closed."""
     with asking(place.stack, traceparent(trace_id, SPAN_ID), max_tokens=1500) as response:
         response.read(600)
-    tree = place.wait(trace_id, *HOPS, "actor.cancel")
+    tree = place.wait(trace_id, "actor.abort", "actor.cancel", *HOPS)
     generate = check_framework(tree, SPAN_ID)
     check_ids(tree)
     stream, cancel = tree.one("actor.stream"), tree.one("actor.cancel")
@@ -233,7 +233,7 @@ def test_a_client_that_leaves_is_no_error(place: Place, trace_id: str) -> None:
 def test_a_stop_string_is_no_error(place: Place, trace_id: str) -> None:
     """The frontend has seen enough: an outcome of its own."""
     ask(place.stack, traceparent(trace_id, SPAN_ID), max_tokens=1500, stop=["w1005"])
-    tree = place.wait(trace_id, *HOPS, "actor.cancel")
+    tree = place.wait(trace_id, "actor.abort", "actor.cancel", *HOPS)
     assert tree.one("actor.stream").status.code == UNSET
     assert tree.told("actor.stream")["actor.outcome"] == "stopped_by_frontend"
 
@@ -254,7 +254,7 @@ def test_a_passed_deadline_is_an_error_with_its_moment(place: Place, trace_id: s
     """On the hop that it cut short."""
     headers = {**traceparent(trace_id, SPAN_ID), "x-dynamo-meta-deadline-ms": "200"}
     ask(place.stack, headers, max_tokens=1500)
-    tree = place.wait(trace_id, *HOPS, "actor.cancel")
+    tree = place.wait(trace_id, "actor.abort", "actor.cancel", *HOPS)
     stream, arrived_ns = tree.one("actor.stream"), tree.one("actor.intake").start_time_unix_nano
     assert (stream.status.code, stream.status.message) == (ERROR, "DeadlineExceeded")
     assert events_of(stream) == [("deadline", {})]

@@ -185,7 +185,9 @@ def _hear(
             (story,) = worker.control("trace")["stories"]
         recorder.shutdown()
         (line,) = lines.named("request.ended")
-        spans = {name: span for name, span in collector.spans.items() if name != "actor.drain"}
+        spans = {
+            name: span for name, span in collector.spans.items() if name not in {"actor.drain", "actor.abort"}
+        }
     return call, {
         "story": by_story(story),
         "line": by_line(line),

@@ -5,7 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from protocols.telemetry import CancelReason, DrainReport, Outcome, Pace, Phase, RequestStory
+from protocols.telemetry import (
+    AbortResult,
+    AbortStory,
+    CancelReason,
+    DrainReport,
+    Outcome,
+    Pace,
+    Phase,
+    RequestStory,
+)
 
 TRACE_ID = "0123456789abcdef0123456789abcdef"
 PARENT_ID = "1122334455667788"
@@ -52,6 +61,18 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
     }
     fields.setdefault("finish_reasons", (fields["finish_reason"],) * fields["n"])
     return RequestStory(**fields)
+
+
+def tale_of_abort(result: AbortResult, **changes: Any) -> AbortStory:
+    """Request 7's, three quarters of a second after the engine was told."""
+    fields: dict[str, Any] = {
+        "engine_id": 7,
+        "context_id": "ctx-7",
+        "asked_s": 102.5,
+        "at_s": 103.25,
+        "trace_headers": None,
+    }
+    return AbortStory(result=result, **{**fields, **changes})
 
 
 def pace_of(*marks: tuple[float, int]) -> Pace:

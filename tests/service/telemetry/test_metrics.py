@@ -19,7 +19,7 @@ from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, Worke
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import SPAN_LOSSES, Metrics
 from tests.service.telemetry.readings import changes, samples_of
-from tests.service.telemetry.tales import tale, tale_of_each
+from tests.service.telemetry.tales import tale, tale_of_abort, tale_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +153,8 @@ def test_everything_else_moves_its_own_series():
     before = samples_of(metrics.registry)
     metrics.request_rejected("max_live")
     metrics.request_cancelled(CancelReason.STALL, Phase.DECODE)
-    metrics.abort_result(AbortResult.TIMED_OUT)
+    metrics.abort_told(tale_of_abort(AbortResult.TIMED_OUT))
+    metrics.abort_told(tale_of_abort(AbortResult.CONFIRMED))
     metrics.drain_progress(5)
     metrics.drain_ended(1.5)
     metrics.bounds(Bound.KV_CACHE, 3)
@@ -165,6 +166,9 @@ def test_everything_else_moves_its_own_series():
         'rejected_total{reason="max_live"}': 1,
         'cancellations_total{phase="decode",reason="stall"}': 1,
         'aborts_total{result="timed_out"}': 1,
+        'aborts_total{result="confirmed"}': 1,
+        "abort_seconds_count": 1,
+        "abort_seconds_sum": 0.75,
         "drain_remaining_requests": 5,
         "drain_seconds_count": 1,
         "drain_seconds_sum": 1.5,
@@ -203,7 +207,7 @@ def test_no_series_is_born_later():
         for phase in Phase:
             metrics.request_cancelled(reason, phase)
     for result in AbortResult:
-        metrics.abort_result(result)
+        metrics.abort_told(tale_of_abort(result))
     for loss in SPAN_LOSSES:
         metrics.spans_lost(loss, 1)
     after = samples_of(metrics.registry)

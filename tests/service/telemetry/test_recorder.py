@@ -34,6 +34,7 @@ from tests.service.telemetry.tales import (
     outcome_of,
     report_of_drain,
     tale,
+    tale_of_abort,
     tale_of_each,
 )
 
@@ -261,7 +262,7 @@ def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lin
     """The other two are counted only."""
     recorder = new_recorder()
     for result in AbortResult:
-        recorder.abort_result(result)
+        recorder.abort_told(tale_of_abort(result))
     assert [line["level"] for line in lines.named("engine.abort_not_confirmed")] == ["WARNING"]
 
 
@@ -325,7 +326,7 @@ def _tell_everything(recorder: Telemetry) -> None:
     recorder.request_rejected("max_live")
     recorder.request_named_unknown("key")
     recorder.request_cancelled(CancelReason.CLIENT, Phase.DECODE)
-    recorder.abort_result(AbortResult.TIMED_OUT)
+    recorder.abort_told(tale_of_abort(AbortResult.TIMED_OUT))
     recorder.step_done(EngineStep([], 0.0, 1.0), 1)
     recorder.state_changed(WorkerState.DRAINING)
     recorder.drain_progress(1, 0.0)

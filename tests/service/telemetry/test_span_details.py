@@ -6,13 +6,22 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from protocols.errors import FailureCause
 from protocols.spec import Sampling
-from protocols.telemetry import CancelReason, Outcome, Phase
+from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase
 from protocols.trace_link import TraceLink
 from tests.service.telemetry.collectors import attributes_of
-from tests.service.telemetry.tales import SAMPLED, pace_of, tale
+from tests.service.telemetry.tales import (
+    PARENT_ID,
+    SAMPLED,
+    TRACE_ID,
+    UNSAMPLED,
+    pace_of,
+    tale,
+    tale_of_abort,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -92,6 +101,29 @@ def test_an_early_end_is_told_at_its_true_time(spans_of: Any, reason: CancelReas
         "actor.cancel.reason": reason.value,
         "actor.phase": "decode",
     }
+
+
+@pytest.mark.parametrize("result", [AbortResult.CONFIRMED, AbortResult.TIMED_OUT])
+def test_an_abort_lasts_until_the_engine_lets_go(
+    open_collector: OpenCollector, new_recorder: NewRecorder, result: AbortResult
+):
+    """Younger than the outcome, so a span of its own beside the others; an error only where it is late."""
+    with open_collector() as collector:
+        recorder = new_recorder(dict(os.environ))
+        for headers in (SAMPLED, UNSAMPLED, None):
+            recorder.abort_told(tale_of_abort(AbortResult.ASKED, trace_headers=headers))
+            recorder.abort_told(tale_of_abort(result, trace_headers=headers))
+        recorder.shutdown()
+        (span,) = collector.all_spans
+    assert (span.name, span.parent_span_id.hex(), span.trace_id.hex()) == ("actor.abort", PARENT_ID, TRACE_ID)
+    assert span.end_time_unix_nano - span.start_time_unix_nano == 750_000_000
+    assert attributes_of(span.attributes) == {
+        "actor.engine_id": 7,
+        "actor.context_id": "ctx-7",
+        "actor.abort.result": result.value,
+    }
+    is_late = result is AbortResult.TIMED_OUT
+    assert span.status.code == (Status.STATUS_CODE_ERROR if is_late else Status.STATUS_CODE_UNSET)
 
 
 def test_a_wish_before_the_first_token_stands_on_execute(spans_of: Any):

@@ -18,7 +18,7 @@ from actors.settings import GraphSettings
 from actors.supervisor import FutureWakeup
 from actors.surroundings import Surroundings
 from protocols.errors import DeadlineExceeded, EngineDead, EngineShutdown, Overloaded
-from protocols.telemetry import AbortResult, Outcome
+from protocols.telemetry import AbortResult, AbortStory, Outcome
 from tests.actors.deaths import causes
 from tests.actors.world import Visit
 from tests.doubles.callers import FakeCaller, wire_request
@@ -70,9 +70,9 @@ class HearsConfirmed(RecordingTelemetry):
         super().__init__()
         self.confirmed = asyncio.Event()
 
-    def abort_result(self, result: AbortResult) -> None:
-        super().abort_result(result)
-        if result is AbortResult.CONFIRMED:
+    def abort_told(self, abort: AbortStory) -> None:
+        super().abort_told(abort)
+        if abort.result is AbortResult.CONFIRMED:
             self.confirmed.set()
 
 
