@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from protocols.bounds import Bound
 from protocols.telemetry import (
-    AbortResult,
     AbortStory,
     CancelReason,
     DrainReport,
@@ -164,12 +163,12 @@ class Recorder:
     def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
         """A request is being ended early."""
         self._metrics.request_cancelled(reason, phase)
+        self._guard("log", partial(self._log.request_cancelled, reason, phase))
 
     def abort_told(self, abort: AbortStory) -> None:
         """An abort was asked for, confirmed, or not confirmed in time."""
         self._metrics.abort_told(abort)
-        if abort.result is AbortResult.TIMED_OUT:
-            self._guard("log", self._log.abort_timed_out)
+        self._guard("log", partial(self._log.abort_told, abort))
         if self._spans is not None:
             self._guard("spans", partial(self._spans.abort_told, abort))
 

@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from protocols.bounds import Bound, ignore_bound
-from protocols.telemetry import Outcome, WorkerState
+from protocols.telemetry import AbortResult, Outcome, WorkerState
 from service.telemetry.identifiers import shown_id
 from service.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from protocols.bounds import OnBound
-    from protocols.telemetry import DrainReport, RequestStory
+    from protocols.telemetry import AbortStory, CancelReason, DrainReport, Phase, RequestStory
     from service.telemetry.figures import Figures
 
 _WARNED = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.INTERRUPTED})
@@ -53,9 +53,21 @@ class RequestLog:
         name = self._shown(key)
         self._requests.warning("request.unknown_key", key=name, once_per=name)
 
-    def abort_timed_out(self) -> None:
-        """The engine did not confirm an abort in time: its slot is still taken."""
-        self._worker.warning("engine.abort_not_confirmed", once_per="abort")
+    def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
+        """A request is being ended early; its own line follows at its end."""
+        self._requests.debug("request.cancelling", reason=reason.value, phase=phase.value)
+
+    def abort_told(self, abort: AbortStory) -> None:
+        """One that the engine did not confirm in time is said to everybody: its slot is still taken."""
+        since_s = round(abort.at_s - abort.asked_s, 6)
+        if abort.result is AbortResult.TIMED_OUT:
+            self._worker.warning(
+                "engine.abort_not_confirmed", engine_id=abort.engine_id, since_s=since_s, once_per="abort"
+            )
+        else:
+            self._worker.debug(
+                "engine.abort", engine_id=abort.engine_id, result=abort.result.value, since_s=since_s
+            )
 
     def state_changed(self, state: WorkerState) -> None:
         """The worker moved on. before_s: how long it was what it was before."""

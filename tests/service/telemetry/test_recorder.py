@@ -259,11 +259,16 @@ def test_a_request_that_goes_on_elsewhere_is_told_from_one_that_is_lost(
 
 
 def test_an_abort_nobody_confirms_is_named(new_recorder: NewRecorder, lines: Lines):
-    """The other two are counted only."""
+    """The other two, and what they are about, are for those who debug."""
     recorder = new_recorder()
+    recorder.request_cancelled(CancelReason.CLIENT, Phase.DECODE)
     for result in AbortResult:
         recorder.abort_told(tale_of_abort(result))
-    assert [line["level"] for line in lines.named("engine.abort_not_confirmed")] == ["WARNING"]
+    assert lines.named("request.cancelling") == [{"level": "DEBUG", "reason": "client", "phase": "decode"}]
+    assert [line["result"] for line in lines.named("engine.abort")] == ["asked", "confirmed"]
+    (line,) = lines.named("engine.abort_not_confirmed")
+    told = tale_of_abort(AbortResult.TIMED_OUT)
+    assert line == {"level": "WARNING", "engine_id": told.engine_id, "since_s": told.at_s - told.asked_s}
 
 
 def test_a_bound_is_counted_as_itself(new_recorder: NewRecorder, lines: Lines):
