@@ -57,11 +57,14 @@ class Place:
         self._told = told
 
     def wait(self, trace_id: str, *ours: str, requests: int = 1) -> Tree:
-        return wait_tree(self.collector, trace_id, *ours, requests=requests)
+        (worker,) = self.stack.workers
+        return wait_tree(self.collector, trace_id, *ours, requests=requests, log=worker.log)
 
     def engine_headers(self, trace_id: str) -> list[str]:
         """The ``traceparent`` of everything the engine got of this trace, in order."""
-        lines = [json.loads(line) for line in self._told.read_text(encoding="utf-8").splitlines()]
+        # There from the first request on that reached the engine.
+        text = self._told.read_text(encoding="utf-8") if self._told.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines()]
         found = [line["headers"].get("traceparent", "") for line in lines]
         return [header for header in found if trace_id in header]
 

@@ -13,7 +13,7 @@ from tests.service.telemetry.collectors import attributes_of, grpc_collector, ht
 from tests.service.telemetry.conftest import export_to
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -111,14 +111,21 @@ def tree_of(collector: Collector, trace_id: str) -> Tree:
     return Tree([span for span in collector.all_spans if span.trace_id.hex() == trace_id])
 
 
-def wait_tree(collector: Collector, trace_id: str, *ours: str, requests: int = 1) -> Tree:
-    """Until the framework's spans of so many requests, and exactly these of ours, have come."""
+def wait_tree(
+    collector: Collector, trace_id: str, *ours: str, requests: int = 1, log: Callable[[], str] = str
+) -> Tree:
+    """Until the framework's spans of so many requests, and exactly these of ours, have come.
+
+    log: what the worker says, for the text of a failure.
+    """
     wanted = Counter(dict.fromkeys(FRAMEWORK, requests)) + Counter(ours)
 
     def names() -> Counter[str]:
         return Counter(span.name for span in tree_of(collector, trace_id).spans)
 
-    wait_until(lambda: wanted <= names(), lambda: f"{wanted - names()} is missing in {names()}", 30.0)
+    wait_until(
+        lambda: wanted <= names(), lambda: f"{wanted - names()} is missing in {names()}\n{log()}", 30.0
+    )
     tree = tree_of(collector, trace_id)
     assert tree.ours == sorted(ours)
     return tree

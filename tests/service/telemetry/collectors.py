@@ -189,6 +189,9 @@ def http_collector(**mood: Any) -> Generator[Collector, None, None]:
     collector = Collector(**mood)
 
     class Handler(BaseHTTPRequestHandler):
+        # Real ones keep connections, and exporters count on it.
+        protocol_version = "HTTP/1.1"
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
