@@ -48,7 +48,7 @@ class Outbox:
         self.bound_tokens = 0
         self.waiting_tokens = 0
         self.taken_tokens = 0
-        self.chunks = 0
+        self._taken_chunks = 0
         # The reader's clock: since when it owes us a step. It runs while tokens wait, and from the end on.
         self.waiting_since_s: float | None = None
         self.is_held = False
@@ -106,6 +106,31 @@ class Outbox:
         # It knows the request, which knows this outbox.
         self.on_empty = None
 
+    @property
+    def chunks(self) -> int:
+        """Taken, and what a reader that comes now makes of what waits; the last word is one or rides on one."""
+        count, tokens = self._taken_chunks, 0
+        last: Delta | None = None
+        for delta in self._waiting:
+            tokens += len(delta.token_ids)
+            if last is None or not self._shares_chunk(last, delta) or tokens > self._chunk_tokens:
+                count, tokens = count + 1, len(delta.token_ids)
+            last = delta
+        return count + self._has_chunk_for_last_word(last)
+
+    def _has_chunk_for_last_word(self, last: Delta | None) -> bool:
+        """Errors are raised, and what waits of the same choice carries the end with it."""
+        terminal = self.terminal
+        if terminal is None or terminal.error is not None or self.is_drained:
+            return False
+        return last is None or last.index != terminal.index
+
+    def _shares_chunk(self, one: Delta, other: Delta) -> bool:
+        """As `_merged`, which asks for every token, has it in its loop."""
+        if one.index != other.index:
+            return False
+        return self.logprobs is None or self.logprobs.is_told(one) == self.logprobs.is_told(other)
+
     async def wait_terminal(self) -> None:
         """Reader: sleep until the last word is said (a reader that has left wants nothing else)."""
         while self.terminal is None:
@@ -123,12 +148,13 @@ class Outbox:
         terminal = self._last_word()
         if terminal.error is not None:
             raise terminal.error
+        self._taken_chunks += 1
         return self._closed({"token_ids": [], "index": terminal.index}, terminal)
 
     def _next_chunk(self) -> GenerateChunk:
-        self.chunks += 1
         first = self._waiting.popleft()
         token_ids, positions = self._merged(first) if self._waiting else (first.token_ids, first.positions)
+        self._taken_chunks += 1
         self.taken_tokens += len(token_ids)
         self.waiting_tokens -= len(token_ids)
         self.waiting_since_s = self._clock() if self._waiting or self.terminal is not None else None

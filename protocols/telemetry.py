@@ -94,7 +94,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     the request's end has the request's, or None where that is an error.
     cancelled_s: when the reason for its early end came to be: the caller's leaving was heard, the deadline
     passed. The answer to it is the end.
-    chunks: given to the reader. pace: when the tokens came.
+    chunks: given to the reader, or lying ready for it, its last word's included. pace: when the tokens came.
     preemptions: how often a sequence of it lost its memory to another request and was computed again;
     preempted_s: when, of the first few.
     sampling, max_tokens: of the resolved request. predecessor: of a request that began on another worker.

@@ -35,10 +35,11 @@ def moments_of(story: RequestStory, figures: Figures) -> list[Moment]:
     return moments
 
 
-def cancelled_s_of(story: RequestStory, figures: Figures) -> float:
-    """When it was noted that the request ends early, inside the request; else its end."""
-    began_s, ended_s = figures.hops[0].start_s, figures.hops[-1].end_s
-    return ended_s if story.cancelled_s is None else min(max(story.cancelled_s, began_s), ended_s)
+def cancelled_s_of(figures: Figures) -> float:
+    """When it was wished that the request ends early; its end where nobody noted it."""
+    if figures.cancelled_s is None:
+        return figures.hops[-1].end_s
+    return figures.hops[0].start_s + figures.cancelled_s
 
 
 def _of_the_engine(story: RequestStory, figures: Figures) -> Iterator[Moment]:
@@ -60,7 +61,7 @@ def _of_the_engine(story: RequestStory, figures: Figures) -> Iterator[Moment]:
 def _of_the_end(story: RequestStory, figures: Figures) -> Iterator[Moment]:
     if story.cancel_reason is None:
         return
-    at_s = cancelled_s_of(story, figures)
+    at_s = cancelled_s_of(figures)
     hop = _hop_at(at_s, figures)
     if story.cancel_reason is CancelReason.DEADLINE:
         yield Moment(hop, at_s, "deadline")

@@ -156,7 +156,7 @@ class Spans:
                 link=story.predecessor if hop.name is HopName.INTAKE else None,
             )
         if story.cancel_reason is not None:
-            began_s = cancelled_s_of(story, figures)
+            began_s = cancelled_s_of(figures)
             yield _Part("actor.cancel", began_s, last.end_s, {**ids, **of_cancel(story)})
 
     def _build(self, part: _Part, above: SpanContext | None, offset_ns: int) -> ReadableSpan:

@@ -47,7 +47,7 @@ class TestCancel:
             assert visit.reader.finish_reasons == ["cancelled"]
             assert visit.reader.chunks[-1]["completion_usage"]["completion_tokens"] == taken
             story = world.listener.stories[visit.id]
-            assert (story.completion_tokens, story.chunks) == (taken, 5)
+            assert (story.completion_tokens, story.chunks) == (taken, 6)
             assert story.cancelled_s == left_s
             assert world.outcomes() == {Outcome.CANCELLED: 1, Outcome.COMPLETED: 1}
             assert world.listener.aborts == {AbortResult.ASKED: 1, AbortResult.CONFIRMED: 1}

@@ -397,7 +397,9 @@ def test_any_mix_of_puts_and_reads_delivers_every_token_once_and_in_order(
         taken = box.outbox.taken_tokens
         terminal = Terminal(error=EngineShutdown("x")) if fails else STOP
         box.outbox.finish(terminal, drop_waiting=drops)
+        foretold = box.outbox.chunks
         await reader.read_to_end()
+        assert foretold == box.outbox.chunks == len(reader.chunks)
         assert box.outbox.taken_tokens == (taken if drops else len(given_out))
         return reader
 
