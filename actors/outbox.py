@@ -108,7 +108,7 @@ class Outbox:
 
     @property
     def chunks(self) -> int:
-        """Taken, and what a reader that comes now makes of what waits; the last word is one or rides on one."""
+        """Taken, and what a reader that comes now makes of what waits; the last word's is among them."""
         count, tokens = self._taken_chunks, 0
         last: Delta | None = None
         for delta in self._waiting:
