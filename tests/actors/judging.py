@@ -83,9 +83,7 @@ class Judge:
         match outcome:
             case Outcome.COMPLETED:
                 # A busy engine answers for a probe by moving on.
-                assert visit.id in self.census.finished or (
-                    visit.ticket.is_probe and self.world.listener.steps
-                )
+                assert visit.id in self.census.finished or (visit.ticket.is_probe and self.engine.steps)
                 reasons = self.world.listener.stories[visit.id].finish_reasons
                 assert all(reasons[index] == "eos" for index in self.engine.ended.get(visit.id, ()))
             case Outcome.CANCELLED | Outcome.STOPPED_BY_FRONTEND:

@@ -340,18 +340,24 @@ class Player:
     async def _hang(self) -> None:
         """Work in hand: found out in time. None: never, and whatever ends early meanwhile ends all the same.
 
-        What is held back by its reader is no work until the reader is given up; then its abort is.
+        What is held back by its reader is no work until the reader is given up; then its abort is. Before the
+        very first sign of life nobody calls an engine hung, and last words alone may be none: they may be what
+        confirms an abort.
         """
         await self.world.settle()
         self.engine.hang()
         began_s = anyio.current_time()
         soonest_s, latest_s = self.judge.first_work_s()
-        if self.engine.live and self.world.listener.steps:
+        if self.engine.live and self.engine.is_alive_for_certain:
             self.census.doom = EngineDead
+        is_over = False
         try:
             await anyio.sleep(3 * (STALL_S + HANG_S))
+            is_over = True
         finally:
             took_s = anyio.current_time() - began_s
+            if self.engine.live and self.engine.steps and not is_over:
+                self.census.doom = EngineDead
             if self.census.doom is not None:
                 assert took_s <= latest_s + 1.1 * HANG_S + DUST_S
                 # What was owed before the silence began may have been waited for since the last sign.

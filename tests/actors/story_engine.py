@@ -31,6 +31,9 @@ class StoryEngine(ScriptedEngine):
         self.ended: dict[EngineId, set[int]] = {}
         # Tokens said since everything was last at rest: they may be over a bound that nobody could tell us.
         self.fresh: Counter[EngineId] = Counter()
+        # Steps so far, and whether one of them was more than last words.
+        self.steps = 0
+        self.is_alive_for_certain = False
 
     def submit(self, engine_id: EngineId, spec: Any) -> None:
         assert spec.guided is None or spec.guided.grammar == f"grammar of {spec.guided.constraint}"
@@ -41,6 +44,11 @@ class StoryEngine(ScriptedEngine):
         super().submit(engine_id, spec)
         self.said[engine_id] = []
         self.ended[engine_id] = set()
+
+    def emit(self, *deltas: Delta, **facts: Any) -> None:
+        self.steps += 1
+        self.is_alive_for_certain |= not all(delta.is_last for delta in deltas) or not deltas
+        super().emit(*deltas, **facts)
 
     def abort(self, engine_id: EngineId) -> None:
         self.aborted.add(engine_id)

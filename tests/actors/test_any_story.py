@@ -23,6 +23,7 @@ from tests.actors.stories import (
     Move,
     Part,
     Say,
+    SayAll,
     Signal,
     Story,
     Wait,
@@ -55,6 +56,24 @@ ALL_READERS_SLEEP = Story(
 )
 HUNG_WHILE_ALL_READERS_SLEEP = replace(ALL_READERS_SLEEP, moves=(*ALL_READERS_SLEEP.moves, Move(Hang())))
 
+# What misled the judge. A probe that the engine's step answers ends before the streamer has seen the step. An
+# engine whose only words were the confirmation of an abort has not shown that it computes anything.
+PROBE_ANSWERED_BY_A_STEP = Story(
+    moves=(Move(Ask(Kind.PLAIN)), Move(Ask(Kind.PROBE)), Move(SayAll(), 1)), seed=1, max_num_seqs=1
+)
+HUNG_AFTER_AN_ABORT = Story(
+    moves=(
+        Move(Ask(Kind.PLAIN, 1)),
+        Move(Leave(0, Exit.ABORT)),
+        Move(Ask(Kind.PLAIN, 1)),
+        Move(Finish(0, 0)),
+        Move(Hang()),
+    ),
+    max_live=1,
+    can_pause=False,
+    is_confirming=False,
+)
+
 # Found by a long story: the streamer dies, and the executor finds the lane to it closed. That was told as
 # a second cause of death.
 STREAMER_DIES_IN_FRONT_OF_A_STEP = Story(
@@ -72,6 +91,8 @@ STREAMER_DIES_IN_FRONT_OF_A_STEP = Story(
 @example(story=ALL_READERS_SLEEP)
 @example(story=HUNG_WHILE_ALL_READERS_SLEEP)
 @example(story=STREAMER_DIES_IN_FRONT_OF_A_STEP)
+@example(story=PROBE_ANSWERED_BY_A_STEP)
+@example(story=HUNG_AFTER_AN_ABORT)
 @settings(max_examples=10_000 if IS_FUZZING else 500)
 def test_any_short_story(story: Story) -> None:
     """Searched and shrunk by Hypothesis."""
