@@ -341,8 +341,8 @@ class Player:
         """Work in hand: found out in time. None: never, and whatever ends early meanwhile ends all the same.
 
         What is held back by its reader is no work until the reader is given up; then its abort is. Before the
-        very first sign of life nobody calls an engine hung, and last words alone may be none: they may be what
-        confirms an abort.
+        very first sign of life nobody calls an engine hung, and last words alone may be none: they may only
+        confirm an abort.
         """
         await self.world.settle()
         self.engine.hang()
