@@ -70,6 +70,7 @@ def build_worker(
             framework_version=installed_version(),
             model=served_name,
             processors=tuple(engine.capabilities.processors),
+            namespace=settings.runtime.namespace,
             bounds=bounds,
         )
     )

@@ -18,10 +18,12 @@ REQUEST_S = (
 )  # fmt: skip
 # Its bounds of the queue begin at 0.3 s and hide everything worth seeing.
 QUEUE_S = FIRST_TOKEN_S
-# What happens inside this process: from a hand-over within one turn of the loop to an answer that streams.
+# What happens inside this process, from a hand-over within one turn of the loop.
 INSIDE_S = (
     1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05,
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
+# A hop may last as long as its answer streams.
+HOP_S = (*INSIDE_S, 30.0, 60.0, 120.0, 300.0)
 # A drain's budget is tens of seconds to a few minutes.
 DRAIN_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 120.0, 300.0, 600.0)

@@ -63,7 +63,6 @@ class Metrics:
         build = Gauges(self.registry, "build_info", "What is running.", *labels)
         build.of(version, engine, framework_version).set(1)
         self.requests = RequestMetrics(self.registry)
-        self.request_rejected = self.requests.request_rejected
         self.request_cancelled = self.requests.request_cancelled
         self.count_chunk = Counters(self.registry, "chunks_total", "Chunks given to the framework.").of().inc
         self._make_worker_metrics()
@@ -81,7 +80,7 @@ class Metrics:
         self._states = {state: states.of(state.value) for state in WorkerState}
         text = "Requests a drain still waits for."
         self._remaining = Gauges(registry, "drain_remaining_requests", text).of()
-        text = "From the closing of the door to the last outcome."
+        text = "From the stop being asked for to the last outcome."
         self._drain = Histograms(registry, "drain_seconds", text, DRAIN_S).of()
         text = "How late the event loop woke a timer."
         self._loop_lag = Histograms(registry, "loop_lag_seconds", text, INSIDE_S).of()

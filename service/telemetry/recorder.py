@@ -55,14 +55,15 @@ class RecorderSettings:
 
     engine: the word of ``--engine``. model: the name it is served under. processors: names of the logits
     processors it can run. instance_id: tells this process from
-    the others of its service. environ: where the framework's switches for traces are read. bounds: what the
-    engine counts into as well.
+    the others of its service. namespace: Dynamo's, None when not told. environ: where the framework's
+    switches for traces, and a pod's variables, are read. bounds: what the engine counts into as well.
     """
 
     engine: str
     framework_version: str
     model: str | None = None
     processors: tuple[str, ...] = ()
+    namespace: str | None = None
     instance_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -151,10 +152,6 @@ class Recorder:
                 tell(story, figures)
             except Exception as exc:
                 self._failed(listener, exc)
-
-    def request_rejected(self, reason: str) -> None:
-        """Admission said no."""
-        self._metrics.request_rejected(reason)
 
     def request_named_unknown(self, key: str) -> None:
         """A request carried a key without a meaning here."""
@@ -260,7 +257,7 @@ def _build_spans(
     quiet_library("opentelemetry", metrics.bounds)
     return Spans(
         Pipeline(traces, build_exporter(traces.protocol), on_lost),
-        resource_of(settings.version, settings.instance_id),
+        resource_of(settings.version, settings.instance_id, settings.namespace, settings.environ),
         RequestAttributes(version=settings.version, engine=settings.engine, model=settings.model),
         has_roots=traces.has_roots,
     )

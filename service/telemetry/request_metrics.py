@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from actors.intake import REJECTION_REASONS
 from protocols.errors import FailureCause
+from protocols.rejections import RejectReason
 from protocols.telemetry import CancelReason, Outcome, Phase
-from service.telemetry.buckets import FIRST_TOKEN_S, INSIDE_S, PER_TOKEN_S, QUEUE_S, REQUEST_S
+from service.telemetry.buckets import FIRST_TOKEN_S, HOP_S, PER_TOKEN_S, QUEUE_S, REQUEST_S
 from service.telemetry.families import Counters, Histograms
 from service.telemetry.figures import HopName
 
@@ -37,7 +37,7 @@ class RequestMetrics:
         self.failed = {cause: failed.of(cause.value) for cause in FailureCause}
         text = "Requests refused before the engine saw them."
         rejected = Counters(registry, "rejected_total", text, "reason")
-        self.rejected = {reason: rejected.of(reason) for reason in REJECTION_REASONS}
+        self.rejected = {reason: rejected.of(reason.value) for reason in RejectReason}
         text = "Requests ended early, and where they were then."
         cancelled = Counters(registry, "cancellations_total", text, "reason", "phase")
         self.cancelled = {
@@ -61,7 +61,7 @@ class RequestMetrics:
         text = "Mean gap between two tokens of one choice."
         self.per_token = Histograms(registry, "time_per_output_token_seconds", text, PER_TOKEN_S).of()
         self._request = Histograms(registry, "request_seconds", "Arrival to the outcome.", REQUEST_S).of()
-        hops = Histograms(registry, "hop_seconds", "Time in one hop of the graph.", INSIDE_S, "hop")
+        hops = Histograms(registry, "hop_seconds", "Time in one hop of the graph.", HOP_S, "hop")
         # In the order in which a request passes them.
         self._hops = tuple(hops.of(hop.value) for hop in HopName)
 
@@ -90,10 +90,6 @@ class RequestMetrics:
             self._reused_tokens += story.cached_tokens
         if figures.itl_mean_s is not None:
             self.per_token.observe(figures.itl_mean_s)
-
-    def request_rejected(self, reason: str) -> None:
-        """Count a refusal; a word that is none of the known ones counts as "other"."""
-        self.rejected.get(reason, self.rejected["other"]).inc()
 
     def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
         """Count an early end."""

@@ -11,6 +11,7 @@ at the collector.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,15 +45,27 @@ if TYPE_CHECKING:
 
 _SCOPE = "dynamo-actor-worker"
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+# Of a pod: the variables of Dynamo's operator, from the downward API, and what the conventions call each.
+_OF_A_POD = {
+    "POD_NAME": "k8s.pod.name",
+    "POD_NAMESPACE": "k8s.namespace.name",
+    "POD_UID": "k8s.pod.uid",
+    "NODE_NAME": "k8s.node.name",
+}
 
 
-def resource_of(version: str, instance_id: str) -> Resource:
+def resource_of(
+    version: str, instance_id: str, namespace: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Resource:
     """Who we are, for the collector. The operator's variables win.
 
     Without ``OTEL_SERVICE_NAME`` the name is the framework's own default: its spans and ours come from one
-    process and are one service.
+    process and are one service. namespace: Dynamo's. environ: where a pod's variables are read.
     """
     ours = {"service.name": "dynamo", "service.version": version, "service.instance.id": instance_id}
+    if namespace is not None:
+        ours["service.namespace"] = namespace
+    ours.update({name: environ[variable] for variable, name in _OF_A_POD.items() if environ.get(variable)})
     return Resource.create({**ours, **OTELResourceDetector().detect().attributes})
 
 

@@ -236,6 +236,37 @@ def test_the_resource_names_this_worker(
     }
 
 
+def test_the_resource_says_where_the_worker_runs(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Dynamo's namespace, and the pod by the operator's variables; one that is empty says nothing."""
+    of_a_pod = {"POD_NAME": "pod-1", "POD_NAMESPACE": "team", "POD_UID": "uid-1", "NODE_NAME": ""}
+    with open_collector() as collector:
+        recorder = new_recorder({**_environ(), **of_a_pod}, namespace="dynamo-v2")
+        _served(recorder, trace_headers=SAMPLED)
+        recorder.shutdown()
+        resource = collector.resource
+    places = ("service.namespace", "k8s.")
+    assert {name: value for name, value in resource.items() if name.startswith(places)} == {
+        "service.namespace": "dynamo-v2",
+        "k8s.pod.name": "pod-1",
+        "k8s.namespace.name": "team",
+        "k8s.pod.uid": "uid-1",
+    }
+
+
+def test_what_the_operator_says_of_a_place_wins(
+    open_collector: OpenCollector, new_recorder: NewRecorder, monkeypatch: pytest.MonkeyPatch
+):
+    """Over Dynamo's namespace and over the pod's own variables."""
+    said = {"service.namespace": "chat", "k8s.pod.name": "his"}
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", ",".join(f"{name}={value}" for name, value in said.items()))
+    with open_collector() as collector:
+        recorder = new_recorder({**_environ(), "POD_NAME": "pod-1"}, namespace="dynamo")
+        _served(recorder, trace_headers=SAMPLED)
+        recorder.shutdown()
+        resource = collector.resource
+    assert {name: resource[name] for name in said} == said
+
+
 def test_a_worker_without_a_name_is_the_frameworks_service(
     open_collector: OpenCollector, new_recorder: NewRecorder
 ):
