@@ -258,7 +258,9 @@ def test_what_the_operator_says_of_a_place_wins(
 ):
     """Over Dynamo's namespace and over the pod's own variables."""
     said = {"service.namespace": "chat", "k8s.pod.name": "his"}
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", ",".join(f"{name}={value}" for name, value in said.items()))
+    monkeypatch.setenv(
+        "OTEL_RESOURCE_ATTRIBUTES", ",".join(f"{name}={value}" for name, value in said.items())
+    )
     with open_collector() as collector:
         recorder = new_recorder({**_environ(), "POD_NAME": "pod-1"}, namespace="dynamo")
         _served(recorder, trace_headers=SAMPLED)
