@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # What the synthetic engine pretends to have been made for, in tokens.
 SYNTHETIC_CONTEXT = 2048
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def build_worker(
@@ -38,8 +38,11 @@ def build_worker(
     model: ResolvedModel,
     signals: StopSignals,
     factories: Mapping[str, Factory],
+    instance_id: str,
 ) -> ActorEngine:
     """Everything put together, nothing started. ``factories``: logits processors that requests may choose.
+
+    instance_id: tells this process from the others of its service, in stories and spans.
 
     Raises ConfigError when the test processor is asked for and the model cannot say its answer.
     """
@@ -60,7 +63,7 @@ def build_worker(
         model_path=str(model.path),
         served_model_name=served_name,
         control_token=None if token is None else token.reveal(),
-        is_loopback=settings.runtime.system_host in _LOOPBACK,
+        is_loopback=settings.runtime.system_host in LOOPBACK,
         logits_processors=spec,
         publishes_kv_events=settings.runtime.publishes_kv_events,
     )
@@ -70,6 +73,7 @@ def build_worker(
             framework_version=installed_version(),
             model=served_name,
             processors=tuple(engine.capabilities.processors),
+            instance_id=instance_id,
             namespace=settings.runtime.namespace,
             bounds=bounds,
         )

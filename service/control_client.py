@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -19,6 +21,7 @@ ANSWER_S = 10.0
 # A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none.
 _LONGEST_ANSWER = 8 << 20
 _PIECE = 1 << 16
+_LAST_PORT = 65_535
 # In characters: it names the field, the value and what is allowed.
 _LONGEST_REFUSAL = 500
 
@@ -36,6 +39,12 @@ def default_url(environ: Mapping[str, str]) -> str:
     port = environ.get("DYN_SYSTEM_PORT")
     if not port:
         raise ControlFailed("give --url http://HOST:PORT, or set DYN_SYSTEM_PORT", ExitCode.CONFIGURATION)
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= _LAST_PORT:
+        raise ControlFailed(
+            f"DYN_SYSTEM_PORT: {shorten(port)} is not allowed: a port from 1 to {_LAST_PORT}; "
+            "--url http://HOST:PORT names the worker without it",
+            ExitCode.CONFIGURATION,
+        )
     return f"http://127.0.0.1:{port}"
 
 
@@ -62,8 +71,10 @@ def call_route(
     except http.client.HTTPException as exc:
         text = f"what answers at {url} does not speak HTTP: {exc!r}"
         raise ControlFailed(text, ExitCode.UNEXPECTED) from exc
+    if status == http.HTTPStatus.NOT_FOUND:
+        raise _absent(url, command)
     if status != http.HTTPStatus.OK:
-        refusal = f"the worker at {url} refused (HTTP {status}): {text[:_LONGEST_REFUSAL]}"
+        refusal = f"the worker at {url} refused (HTTP {status}): {_reason(text)[:_LONGEST_REFUSAL]}"
         raise ControlFailed(refusal, ExitCode.UNEXPECTED)
     return _understood(url, text)
 
@@ -106,12 +117,43 @@ def _post(
         connection.close()
 
 
+def _absent(url: str, command: str) -> ControlFailed:
+    """Why there is no such route: a worker of ours has ``status``, whatever else is off. Asks for it."""
+    if command != "status":
+        with suppress(ControlFailed):
+            call_route(url, "status", {})
+            return ControlFailed(
+                f"{command} is off at {url}: the worker there listens beyond loopback, and "
+                "DYN_ACTOR_CONTROL_TOKEN is not set on it; set it there at its start, and here",
+                ExitCode.UNEXPECTED,
+            )
+    return ControlFailed(
+        f"what answers at {url} is no worker of ours (HTTP 404 for {command}); --url takes a worker's system "
+        "server, whose port is DYN_SYSTEM_PORT, not a frontend",
+        ExitCode.UNEXPECTED,
+    )
+
+
+def _reason(text: str) -> str:
+    """A refusal in the words that are meant for people, where there are some."""
+    match _parsed(text):
+        case {"message": str(message)} if message:
+            return message.replace(" is not accepted: ", " is not accepted, allowed: ", 1)
+        case _:
+            return text
+
+
+def _parsed(text: str) -> Any:
+    """None for what is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _understood(url: str, text: str) -> dict[str, Any]:
     """While it shuts down, ai-dynamo 1.6 answers in the worker's place, with HTTP 200."""
-    try:
-        answer: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        answer = None
+    answer = _parsed(text)
     match answer:
         case {"state": _} | {"stories": _}:
             return cast("dict[str, Any]", answer)

@@ -43,7 +43,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "resume": "bring a drained worker back",
         "status": "where a worker is, and whether it may be deleted",
     }
-    parser = argparse.ArgumentParser(prog=f"dynamo-actor-worker {command}", description=about[command])
+    parser = argparse.ArgumentParser(
+        prog=f"dynamo-actor-worker {command}", description=about[command], allow_abbrev=False
+    )
     parser.add_argument("--url", help="the worker's system server (default: 127.0.0.1, port DYN_SYSTEM_PORT)")
     parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
     if command == "drain":
@@ -78,7 +80,8 @@ def _shown(answer: dict[str, Any], *, as_json: bool) -> str:
     verdict = "safe to delete" if answer["safe_to_delete"] else "NOT safe to delete"
     if answer["state"] == "drained" and answer.get("in_discovery"):
         verdict += ": frontends still find it"
-    lines = [f"{answer['state']}: {answer['live']} live, {answer['in_flight']} in the engine; {verdict}"]
+    sequences = f"{answer['in_flight']} sequence{'' if answer['in_flight'] == 1 else 's'}"
+    lines = [f"{answer['state']}: {answer['live']} live, {sequences} in the engine; {verdict}"]
     if "interrupted" in answer:
         lines.append(_drained(answer))
     return "".join(f"{printable(line, sys.stdout.encoding)}\n" for line in lines)

@@ -18,6 +18,7 @@ from actors.drain import DrainLadder
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.telemetry import WorkerState
+from service.control_body import check_keys
 from service.log_level import LogLevelRoute
 from service.plan import ServingPlan
 from service.telemetry.logs import get_logger
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
     from service.engine import ActorEngine
 
-_NAMES = ("drain", "resume", "status", "trace", "log_level")
+# What each takes; the level's route checks its own.
+_KEYS = {"drain": ("timeout_s",), "resume": (), "status": (), "trace": ("which", "id", "limit")}
+# Not for everybody, unlike the harmless one.
+GUARDED = ("drain", "resume", "trace", "log_level")
+_NAMES = (*GUARDED, "status")
 # Calls that are logged for everybody; a change of the level has a line of its own.
 _CHANGING = ("drain", "resume")
 # Answers of a drained worker lie ready, and its engine confirms an abort within a step: this is generous.
@@ -69,6 +74,7 @@ class Controls:
             self._check_token(body)
         if name == "log_level":
             return self._change_level(body)
+        self._check_keys(name, body)
         self._say_called(name)
         if name == "status":
             return self.status()
@@ -76,6 +82,12 @@ class Controls:
             return self._trace(body)
         with self._place():
             return await (self._drain(body) if name == "drain" else self._resume())
+
+    def _check_keys(self, name: str, body: dict[str, Any]) -> None:
+        try:
+            check_keys(body, _KEYS[name])
+        except InvalidRequest as exc:
+            raise to_framework(exc) from exc
 
     def _say_called(self, name: str) -> None:
         """Who only asks is of interest to those who debug."""

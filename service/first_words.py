@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from service.assembly import LOOPBACK
+from service.controls import GUARDED
 from service.framework import installed_version
 from service.telemetry.logs import get_logger
 
@@ -17,11 +19,16 @@ if TYPE_CHECKING:
 _LONGEST = 80
 
 
-def say_configuration(settings: Settings, engine: str) -> None:
-    """Once a life. ``given``: every option that is not left at its default, secrets masked."""
+def say_configuration(settings: Settings, engine: str, instance_id: str) -> None:
+    """Once a life. ``given``: every option that is not left at its default, secrets masked.
+
+    instance_id: as its stories and spans name this process.
+    """
     runtime, drain = settings.runtime, settings.drain
-    get_logger("service.serving").info(
+    log = get_logger("service.serving")
+    log.info(
         "worker.configured",
+        instance_id=instance_id,
         version=metadata.version("dynamo-actor-worker"),
         framework=installed_version(),
         engine=engine,
@@ -35,6 +42,12 @@ def say_configuration(settings: Settings, engine: str) -> None:
         hard_exit_s=drain.hard_exit_s,
         given=" ".join(_given(settings)),
     )
+    if runtime.system_port >= 0 and runtime.system_host not in LOOPBACK and settings.control_token is None:
+        log.warning(
+            "config.warning",
+            text=f"the control routes {', '.join(GUARDED)} are off: the system server listens beyond "
+            f"loopback ({runtime.system_host}) and DYN_ACTOR_CONTROL_TOKEN is not set; set it",
+        )
 
 
 def _given(settings: Settings) -> Iterator[str]:

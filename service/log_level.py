@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from protocols.errors import InvalidRequest
+from service.control_body import check_keys
 from service.telemetry.levels import LEVELS, TARGETS, Levels, is_below, known_targets, word_of
 from service.telemetry.logs import get_logger
 
@@ -20,6 +21,8 @@ from service.telemetry.logs import get_logger
 CONFIGURED = "configured"
 LONGEST_S = 86_400.0
 _KEYS = ("level", "target", "for_s")
+# Python's word for it.
+_ALIASES = {"warning": "warn"}
 _NAME = "service.log_level"
 
 
@@ -35,9 +38,7 @@ class LogLevelRoute:
 
     def handle(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change what the body says, and tell what holds now. Raises InvalidRequest; then nothing changed."""
-        for key in body:
-            if key not in (*_KEYS, "token"):
-                raise InvalidRequest("key", key, f"one of {', '.join(_KEYS)}")
+        check_keys(body, _KEYS)
         targets = _targets_of(body.get("target"))
         level = _level_of(body.get("level"))
         for_s = _seconds_of(body.get("for_s"), level)
@@ -98,6 +99,12 @@ class LogLevelRoute:
         }
 
 
+def folded(level: str) -> str:
+    """The framework's word for what may be written otherwise."""
+    word = level.lower()
+    return _ALIASES.get(word, word)
+
+
 def _targets_of(given: object) -> tuple[str, ...]:
     """All of ours, or the one that was named."""
     if given is None:
@@ -112,9 +119,9 @@ def _level_of(given: object) -> str | None:
     allowed = (*LEVELS, CONFIGURED)
     if given is None:
         return None
-    if not isinstance(given, str) or given not in allowed:
+    if not isinstance(given, str) or (level := folded(given)) not in allowed:
         raise InvalidRequest("level", given, f"one of {', '.join(allowed)}")
-    return given
+    return level
 
 
 def _seconds_of(given: object, level: str | None) -> float | None:

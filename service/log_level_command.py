@@ -13,7 +13,7 @@ from typing import Any
 from service.control_client import ControlFailed, call_route, complain, default_url, token_of
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
-from service.log_level import CONFIGURED, LONGEST_S
+from service.log_level import CONFIGURED, LONGEST_S, folded
 from service.telemetry.levels import LEVELS
 
 
@@ -39,11 +39,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-actor-worker log-level",
         description="how much a running worker writes to its log; without a level, what holds now",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "level",
         nargs="?",
         metavar="LEVEL",
+        type=folded,
         choices=(*LEVELS, CONFIGURED),
         help=f"one of {', '.join(LEVELS)}, or {CONFIGURED}: as DYN_LOG says",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import uuid
 from collections.abc import MutableMapping, Sequence
 
 from dynamo.common.backend.run import run
@@ -85,13 +86,15 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
         settings.engine.requested, read_engine_facts(os.environ), settings.engine.tensorrt_options
     )
     log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
-    say_configuration(settings, choice.engine)
+    instance_id = str(uuid.uuid4())
+    say_configuration(settings, choice.engine, instance_id)
     if settings.dump_config_to is not None:
         settings.dump_config_to.write_text(config_json(settings), encoding="utf-8")
     apply_environment(settings, os.environ)
     # Before the model, which may have to be fetched.
     factories = load_processors(settings, choice.engine)
-    return build_worker(settings, choice.engine, resolve_model(settings.model.model), signals, factories)
+    model = resolve_model(settings.model.model)
+    return build_worker(settings, choice.engine, model, signals, factories, instance_id)
 
 
 def apply_environment(settings: Settings, environ: MutableMapping[str, str]) -> None:

@@ -77,7 +77,9 @@ def test_a_worker_drained_by_hand_finishes_its_work_and_gets_no_more(
     assert "interrupted" not in said
     came = started(worker) - before
     assert came == 0
-    assert command(worker, "status")[1].startswith("drained: 0 live, 0 in the engine; safe to delete")
+    assert command(worker, "status")[1].startswith(
+        "drained: 0 live, 0 sequences in the engine; safe to delete"
+    )
     assert command(worker, "resume")[0] == 0
     resumed, others = started(worker), started(other)
     while started(worker) == resumed:

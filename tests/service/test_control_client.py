@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from service.control_client import ControlFailed, call_route
+from service.control_client import ControlFailed, call_route, default_url
 from service.exit_codes import ExitCode
 from tests.service.routes import answering
 
@@ -72,3 +73,44 @@ def test_a_refusal_is_told_with_what_is_allowed():
         with pytest.raises(ControlFailed) as failed:
             call_route(url, "trace", {})
     assert len(str(failed.value)) < 600
+
+
+def test_a_refusal_is_told_in_its_own_words():
+    """Not as the JSON that they came in; with what is allowed."""
+    told = {"error": "Handler error", "message": "which: 'x' is not accepted: one of last, slowest, failed"}
+    with (
+        answering(lambda _name, _body: (500, json.dumps(told).encode())) as url,
+        pytest.raises(ControlFailed, match=r"\(HTTP 500\): which: 'x' is not accepted, allowed: one of last"),
+    ):
+        call_route(url, "trace", {})
+
+
+def test_a_route_that_is_off_says_what_to_set():
+    """A worker of ours has its status there, and nothing else."""
+
+    def answer(name: str, _body: object) -> tuple[int, bytes]:
+        return (200, b'{"state": "serving"}') if name == "status" else (404, b'{"error": "Route not found"}')
+
+    with answering(answer) as url, pytest.raises(ControlFailed, match="drain is off at") as failed:
+        call_route(url, "drain", {})
+    assert "DYN_ACTOR_CONTROL_TOKEN is not set on it" in str(failed.value)
+    assert failed.value.code is ExitCode.UNEXPECTED
+
+
+@pytest.mark.parametrize("command", ["status", "trace"])
+def test_a_port_of_somebody_else_is_called_so(command: str):
+    """A frontend answers 404 without a word."""
+    with (
+        answering(lambda _name, _body: (404, b"")) as url,
+        pytest.raises(ControlFailed, match="is no worker of ours") as failed,
+    ):
+        call_route(url, command, {})
+    assert "not a frontend" in str(failed.value)
+
+
+@pytest.mark.parametrize("port", ["-1", "0", "abc", "65536", "9" * 5000, " 9090", "\N{FULLWIDTH DIGIT NINE}"])
+def test_a_port_that_is_none_names_its_variable(port: str):
+    """-1 and 0 are the framework's own words for none and for any."""
+    with pytest.raises(ControlFailed, match=r"^DYN_SYSTEM_PORT: .* is not allowed: a port from 1 to 65535"):
+        default_url({"DYN_SYSTEM_PORT": port})
+    assert default_url({"DYN_SYSTEM_PORT": "9090"}) == "http://127.0.0.1:9090"

@@ -30,10 +30,11 @@ def test_a_drain_that_lost_nobody_says_so(
         with system_server(worker) as url:
             assert control_command("drain", ["--url", url, "--timeout", "5"]) == 0
             lines = capsys.readouterr().out.splitlines()
-            assert lines[0] == "drained: 0 live, 0 in the engine; safe to delete"
+            assert lines[0] == "drained: 0 live, 0 sequences in the engine; safe to delete"
             assert re.fullmatch(r"drained in \d+\.\d s: 0 of 0 completed", lines[1])
             assert control_command("resume", ["--url", url]) == 0
-            assert capsys.readouterr().out == "serving: 0 live, 0 in the engine; NOT safe to delete\n"
+            said = capsys.readouterr().out
+            assert said == "serving: 0 live, 0 sequences in the engine; NOT safe to delete\n"
 
 
 def test_a_drain_that_cut_somebody_short_says_how_many_and_what_becomes_of_them(
@@ -74,7 +75,7 @@ def test_a_worker_that_may_not_be_deleted_ends_the_drain_with_1(
         with system_server(worker) as url:
             assert control_command("drain", ["--url", url, "--timeout", "0"]) == 1
         reader.join()
-        assert "drained: 0 live, 1 in the engine; NOT safe to delete" in capsys.readouterr().out
+        assert "drained: 0 live, 1 sequence in the engine; NOT safe to delete" in capsys.readouterr().out
         worker.finish(1)
 
 
@@ -112,12 +113,35 @@ def test_a_drained_worker_that_is_still_listed_says_why_it_is_not_safe(
         worker.loop.run(worker.facade.on_endpoint_ready(store))
         with system_server(worker) as url:
             assert control_command("drain", ["--url", url]) == 1
-            line = "drained: 0 live, 0 in the engine; NOT safe to delete: frontends still find it"
+            line = "drained: 0 live, 0 sequences in the engine; NOT safe to delete: frontends still find it"
             assert capsys.readouterr().out.splitlines()[0] == line
             store.is_down = False
             worker.until(lambda: not worker.facade.discovery.is_listed)
             assert control_command("status", ["--url", url]) == 0
-            assert capsys.readouterr().out == "drained: 0 live, 0 in the engine; safe to delete\n"
+            assert capsys.readouterr().out == "drained: 0 live, 0 sequences in the engine; safe to delete\n"
+
+
+def test_sequences_are_not_called_requests(
+    open_worker: OpenWorker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One request with two choices is one that is live, and two places in the engine."""
+    with open_worker(synthetic(5.0)) as worker:
+        worker.open()
+        worker.ask(wire_request(max_tokens=1900, n=2))
+        worker.until(lambda: worker.graph.executor.running_sequences == 2)
+        with system_server(worker) as url:
+            assert control_command("status", ["--url", url]) == 0
+    said = capsys.readouterr().out
+    assert said == "serving: 1 live, 2 sequences in the engine; NOT safe to delete\n"
+
+
+@pytest.mark.parametrize("words", [["--tim", "5"], ["--js"]])
+def test_options_are_not_guessed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Half an option is none, whatever an option of tomorrow begins with."""
+    with pytest.raises(SystemExit) as ended:
+        control_command("drain", ["--url", "http://127.0.0.1:9", *words])
+    assert ended.value.code == 2
+    assert "unrecognized arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", ["-20", "nan", "inf", "1e400", "86400.1", "soon", ""])

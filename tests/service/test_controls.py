@@ -452,6 +452,17 @@ def test_a_body_that_is_no_object_is_refused(open_worker: OpenWorker, body: Any)
             worker.loop.run(worker.facade.engine_control("drain", body))
 
 
+@pytest.mark.parametrize("name", ["drain", "resume", "status", "trace"])
+def test_a_key_that_means_nothing_is_refused_by_name(open_worker: OpenWorker, name: str) -> None:
+    """Whoever wrote it expects something of it; nothing has happened."""
+    with open_worker() as worker:
+        worker.open()
+        with pytest.raises(InvalidArgument, match=r"^key: 'timeout' is not accepted: one of .*token$"):
+            worker.control(name, timeout=5)
+        assert worker.control("status", token="whatever")["state"] == "serving"
+        assert worker.events == []
+
+
 def test_on_loopback_all_routes_are_there(open_worker: OpenWorker) -> None:
     """Who can reach 127.0.0.1 is on this machine already."""
     with open_worker() as worker:

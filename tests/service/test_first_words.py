@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from service.first_words import say_configuration
 from tests.service.options.world import load
 from tests.service.telemetry.readings import all_lines
@@ -16,7 +18,7 @@ def test_the_configuration_is_one_line_with_what_was_given() -> None:
         env={"DYN_ACTOR_CONTROL_TOKEN": SECRET, "DYN_SYSTEM_PORT": "9345", "DYN_ACTOR_MAX_LIVE": "7"},
     )  # fmt: skip
     with all_lines() as lines:
-        say_configuration(settings, "synthetic")
+        say_configuration(settings, "synthetic", "one-of-many")
     (line,) = lines.named("worker.configured")
     given = line.pop("given")
     assert SECRET not in lines.text
@@ -26,7 +28,9 @@ def test_the_configuration_is_one_line_with_what_was_given() -> None:
     assert "DYN_ACTOR_CONTROL_TOKEN=" in given
     assert "--model=" not in given
     assert len(given) < 500
+    assert lines.named("config.warning") == []
     facts = (
+        "instance_id",
         "engine",
         "system_server",
         "max_live",
@@ -36,6 +40,7 @@ def test_the_configuration_is_one_line_with_what_was_given() -> None:
         "request_plane",
     )
     assert {name: line[name] for name in facts} == {
+        "instance_id": "one-of-many",
         "engine": "synthetic",
         "system_server": "127.0.0.1:9345",
         "max_live": 7,
@@ -44,3 +49,24 @@ def test_the_configuration_is_one_line_with_what_was_given() -> None:
         "endpoint": "dynamo.backend.generate",
         "request_plane": "tcp",
     }
+
+
+@pytest.mark.parametrize(
+    ("env", "is_off"),
+    [
+        ({"DYN_SYSTEM_HOST": "0.0.0.0", "DYN_SYSTEM_PORT": "9345"}, True),
+        ({"DYN_SYSTEM_HOST": "0.0.0.0", "DYN_SYSTEM_PORT": "9345", "DYN_ACTOR_CONTROL_TOKEN": SECRET}, False),
+        ({"DYN_SYSTEM_HOST": "0.0.0.0", "DYN_SYSTEM_PORT": "-1"}, False),
+        ({"DYN_SYSTEM_HOST": "127.0.0.1", "DYN_SYSTEM_PORT": "9345"}, False),
+    ],
+)
+def test_control_routes_that_are_off_are_said_once(env: dict[str, str], is_off: bool) -> None:
+    """With the variable that turns them on; where they are there, or nothing listens, nothing is said."""
+    settings = load("--engine", "synthetic", env=env)
+    with all_lines() as lines:
+        say_configuration(settings, "synthetic", "one-of-many")
+    said = lines.named("config.warning")
+    assert len(said) == is_off
+    for line in said:
+        assert "drain, resume, trace, log_level are off" in line["text"]
+        assert "DYN_ACTOR_CONTROL_TOKEN" in line["text"]

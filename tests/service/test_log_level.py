@@ -168,6 +168,20 @@ def test_it_changes_shows_and_takes_back(
     assert len(lines.named("log.level")) == 3
 
 
+@pytest.mark.parametrize(("word", "meant"), [("DEBUG", "debug"), ("Warning", "warn"), ("OFF", "off")])
+def test_a_level_may_be_written_as_elsewhere(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str], word: str, meant: str
+) -> None:
+    """In any case, and Python's word for a warning, in the body and in the shell."""
+    with open_worker() as worker, system_server(worker) as url:
+        assert set(_levels(worker, level=word).values()) == {meant}
+        assert log_level_command(["CONFIGURED", "--url", url]) == 0
+        assert log_level_command([word, "--url", url]) == 0
+        assert capsys.readouterr().out.splitlines()[-3] == f"actor: {meant} (configured: info)"
+        worker.control("log_level", level="Configured")
+    assert {level for level, _, _ in _said(lines)} == {meant, "configured"}
+
+
 def test_with_a_file_of_filters_it_says_where_to_look(
     open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
