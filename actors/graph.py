@@ -99,10 +99,8 @@ class Graph:
         try:
             self._lanes.intake.send.send_nowait(Submit(engine_id, wire))
         except anyio.WouldBlock:
-            self._around.telemetry.request_rejected("intake_full")
             self.ledger.refuse(ticket, Overloaded("intake_full", "the intake's lane is full"))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._around.telemetry.request_rejected("draining")
             self.ledger.refuse(ticket, EngineShutdown("this worker has stopped"))
         return ticket
 

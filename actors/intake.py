@@ -14,7 +14,7 @@ from actors.mailbox import receive_all, send
 from actors.outbox import Terminal
 from actors.ticket import Ticket
 from protocols.bounds import Bound
-from protocols.errors import EngineShutdown, InvalidRequest, Overloaded, ServiceError
+from protocols.errors import Overloaded, ServiceError
 from protocols.messages import Admitted, Submit
 from protocols.requests import decode_request, unknown_keys
 from protocols.steps import FinishReason
@@ -68,9 +68,7 @@ class RequestIntake:
         try:
             return self._admit(ticket, submit)
         except ServiceError as exc:
-            if not ticket.is_probe:
-                self._telemetry.request_rejected(rejection_reason(exc))
-            elif isinstance(exc, Overloaded):
+            if ticket.is_probe and isinstance(exc, Overloaded):
                 self._telemetry.bound_reached(Bound.HEALTH_PROBES)
             self._ledger.refuse(ticket, exc)
             return None
@@ -106,28 +104,3 @@ class RequestIntake:
         self._ledger.note_cancel(ticket, CancelReason.CLIENT)
         terminal = Terminal(finish_reason=FinishReason.CANCELLED)
         self._ledger.end(ticket, Outcome.CANCELLED, terminal, drop_waiting=True)
-
-
-# Every word that can stand in the label of a rejection.
-REJECTION_REASONS = (
-    "max_live",
-    "outbox_tokens",
-    "intake_full",
-    "preparing_full",
-    "invalid_request",
-    "draining",
-    "other",
-)
-
-
-def rejection_reason(error: ServiceError) -> str:
-    """One of REJECTION_REASONS."""
-    match error:
-        case Overloaded():
-            return error.reason
-        case InvalidRequest():
-            return "invalid_request"
-        case EngineShutdown():
-            return "draining"
-        case _:
-            return "other"

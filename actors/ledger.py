@@ -14,6 +14,7 @@ from actors.outbox import Outbox, Terminal
 from actors.ticket import Ticket, Times
 from protocols.caller import Caller
 from protocols.errors import EngineError, FailureCause, GenerationFailed, ServiceError
+from protocols.rejections import refused_field_of, reject_reason_of
 from protocols.steps import EngineId, FinishReason
 from protocols.telemetry import CancelReason, Outcome, Phase, RequestStory, Telemetry
 
@@ -220,6 +221,8 @@ class Ledger:
             max_tokens=ticket.max_tokens,
             predecessor=ticket.predecessor,
             is_moved=_is_moved(ticket, outcome),
+            reject_reason=reject_reason_of(terminal.error) if outcome is Outcome.REFUSED else None,
+            refused_field=refused_field_of(terminal.error),
             failure_cause=_cause_of(terminal.error) if outcome is Outcome.FAILED else None,
         )
 

@@ -12,7 +12,6 @@ from functools import partial
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from actors.intake import rejection_reason
 from actors.ledger import Ledger
 from actors.logprob_writer import LogprobWriter
 from actors.mailbox import receive_all, send
@@ -98,7 +97,7 @@ class SpecResolver:
                 self._park(Unprepared(ticket.engine_id, spec, self._clock()))
                 return None
         except RequestError as exc:
-            self._refuse(ticket, exc)
+            self._ledger.refuse(ticket, exc)
             return None
         return self._resolved(ticket, prepared)
 
@@ -113,7 +112,7 @@ class SpecResolver:
         try:
             spec = self._prepared(unprepared.spec) or await self._preparer.prepare(unprepared.spec)
         except RequestError as exc:
-            self._refuse(ticket, exc)
+            self._ledger.refuse(ticket, exc)
             return None
         except (EngineShutdown, InternalError):
             raise
@@ -138,12 +137,6 @@ class SpecResolver:
             self._lanes.park.send_nowait(unprepared)
         except anyio.WouldBlock:
             raise _preparing_full("too many are waiting") from None
-
-    def _refuse(self, ticket: Ticket, error: RequestError) -> None:
-        # It may have ended while it was prepared, and then was not refused.
-        if not (ticket.is_ended or ticket.is_probe):
-            self._telemetry.request_rejected(rejection_reason(error))
-        self._ledger.refuse(ticket, error)
 
     def _resolved(self, ticket: Ticket, spec: GenerationSpec) -> Resolved:
         ticket.n = spec.n

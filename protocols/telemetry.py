@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from protocols.bounds import Bound
 from protocols.errors import FailureCause
+from protocols.rejections import RejectReason
 from protocols.spec import Sampling
 from protocols.steps import EngineStep
 from protocols.trace_link import TraceLink
@@ -99,7 +100,8 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     preempted_s: when, of the first few.
     sampling, max_tokens: of the resolved request. predecessor: of a request that began on another worker.
     is_moved: a drain interrupted it, and a frontend can continue it on another worker.
-    failure_cause: of those whose outcome is failed.
+    failure_cause: of those whose outcome is failed. reject_reason: of those whose outcome is refused, and
+    refused_field the part of the request that was wrong, if it was that.
     """
 
     engine_id: int
@@ -134,6 +136,8 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     predecessor: TraceLink | None = None
     is_moved: bool = False
     failure_cause: FailureCause | None = None
+    reject_reason: RejectReason | None = None
+    refused_field: str | None = None
 
 
 class AbortStory(Struct, frozen=True, kw_only=True):
@@ -175,10 +179,6 @@ class Telemetry(Protocol):
 
     def request_ended(self, story: RequestStory) -> None:
         """A request got its outcome; called before its last chunk is given out."""
-        ...
-
-    def request_rejected(self, reason: str) -> None:
-        """Admission said no; ``reason`` is one of a fixed set of words."""
         ...
 
     def request_named_unknown(self, key: str) -> None:
@@ -223,8 +223,6 @@ class NullTelemetry:
         return (tuple(trace_headers.items()) if trace_headers else ()), None
 
     def request_ended(self, story: RequestStory) -> None: ...
-
-    def request_rejected(self, reason: str) -> None: ...
 
     def request_named_unknown(self, key: str) -> None: ...
 

@@ -182,6 +182,8 @@ def _fields_of(story: RequestStory) -> dict[str, Any]:
         "error_kind": story.error_kind,
         "error": story.error_text,
         "failure_cause": story.failure_cause,
+        "reject_reason": story.reject_reason,
+        "refused_field": story.refused_field,
         "is_moved": story.is_moved or None,
         "n": story.n,
         "max_tokens": story.max_tokens,

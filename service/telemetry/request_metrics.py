@@ -77,6 +77,8 @@ class RequestMetrics:
             self._moved.inc()
         if story.failure_cause is not None:
             self.failed[story.failure_cause].inc()
+        if story.reject_reason is not None:
+            self.rejected[story.reject_reason].inc()
         self._request.observe(figures.request_s)
         for child, hop in zip(self._hops, figures.hops, strict=False):
             child.observe(hop.duration_s)

@@ -151,6 +151,10 @@ def _add_end(found: Attributes, story: RequestStory) -> None:
         found["gen_ai.response.finish_reasons"] = reasons
     if story.cancel_reason is not None:
         found["cancelled"] = True
+    if story.reject_reason is not None:
+        found["actor.reject_reason"] = story.reject_reason.value
+    if story.refused_field is not None:
+        found["actor.refused_field"] = story.refused_field
     if story.is_moved:
         found["actor.is_moved"] = True
     if story.outcome not in _FINE:

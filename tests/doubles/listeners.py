@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from protocols.rejections import RejectReason
 from protocols.telemetry import (
     AbortResult,
     AbortStory,
@@ -27,7 +28,6 @@ class RecordingTelemetry(NullTelemetry):
 
     def __init__(self) -> None:
         self.stories: dict[int, RequestStory] = {}
-        self.rejections: Counter[str] = Counter()
         self.unknown_keys: list[str] = []
         self.cancellations: Counter[tuple[CancelReason, Phase]] = Counter()
         self.aborts: Counter[AbortResult] = Counter()
@@ -43,12 +43,15 @@ class RecordingTelemetry(NullTelemetry):
         """Stories by outcome; health probes are in no count."""
         return Counter(story.outcome for story in self.stories.values() if not story.is_probe)
 
+    @property
+    def rejections(self) -> Counter[RejectReason]:
+        """Refusals by reason; health probes are in no count."""
+        reasons = (story.reject_reason for story in self.stories.values() if not story.is_probe)
+        return Counter(reason for reason in reasons if reason is not None)
+
     def request_ended(self, story: RequestStory) -> None:
         assert story.engine_id not in self.stories, f"request {story.engine_id} ended twice"
         self.stories[story.engine_id] = story
-
-    def request_rejected(self, reason: str) -> None:
-        self.rejections[reason] += 1
 
     def request_named_unknown(self, key: str) -> None:
         self.unknown_keys.append(key)

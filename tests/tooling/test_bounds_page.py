@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.intake import REJECTION_REASONS
 from actors.lanes import Lanes
 from protocols.bounds import Bound
+from protocols.rejections import RejectReason
 from service.options.option import Option
 from service.options.tables import OPTIONS
 from service.telemetry.metrics import Metrics
@@ -137,7 +137,7 @@ def test_every_counted_bound_has_its_row(bound: Bound) -> None:
     assert any(("bound_reached_total", "bound", bound.value) in row.metrics for row in ROWS)
 
 
-@pytest.mark.parametrize("reason", [reason for reason in REJECTION_REASONS if reason not in NO_BOUND])
+@pytest.mark.parametrize("reason", [reason for reason in RejectReason if reason not in NO_BOUND])
 def test_every_reason_for_a_refusal_has_its_row(reason: str) -> None:
     """A refusal is a bound that was reached."""
     assert any(("rejected_total", "reason", reason) in row.metrics for row in ROWS)

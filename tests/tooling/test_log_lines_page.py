@@ -111,7 +111,8 @@ def test_a_row_has_the_levels_and_fields_of_its_line(event: str) -> None:
 
 def test_the_line_of_a_request_has_the_fields_of_its_table() -> None:
     """Of one that has everything that a request can have."""
-    texts = ("finish_reason", "cancel_reason", "error_kind", "error_text", "failure_cause")
+    ends = ("finish_reason", "cancel_reason", "error_kind", "error_text", "failure_cause")
+    texts = (*ends, "reject_reason", "refused_field")
     described: dict[str, Any] = dict.fromkeys(texts, "x")
     story = tale(
         **described,

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from dynamo.common.backend.metrics import register_engine_registry, register_global_registry
 from prometheus_client import generate_latest
 
+from protocols.rejections import RejectReason
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import Metrics
-from tests.service.telemetry.tales import tale
+from tests.service.telemetry.tales import tale, tale_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ def main() -> None:
     page, workers = Page(), []
     for _ in range(2):
         workers.append(Metrics(version="1", engine="torch", framework_version="1.4.2", model="m"))
-        workers[0].request_rejected("draining")
+        refused = tale_of_refusal(RejectReason.DRAINING)
+        workers[0].request_ended(refused, figures_of(refused))
         workers[0].drain_progress(5)
         workers[0].request_ended(tale(), figures_of(tale()))
     register_engine_registry(page, workers[0].registry, prefix_filters=["dynamo_actor_"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from protocols.rejections import RejectReason
 from protocols.telemetry import (
     AbortResult,
     AbortStory,
@@ -61,6 +62,11 @@ def tale(outcome: Outcome = Outcome.COMPLETED, phase: Phase = Phase.DECODE, **ch
     }
     fields.setdefault("finish_reasons", (fields["finish_reason"],) * fields["n"])
     return RequestStory(**fields)
+
+
+def tale_of_refusal(reason: RejectReason, **changes: Any) -> RequestStory:
+    """A request that ended at the door."""
+    return tale(Outcome.REFUSED, Phase.RESOLVING, admitted_s=None, reject_reason=reason, **changes)
 
 
 def tale_of_abort(result: AbortResult, **changes: Any) -> AbortStory:
@@ -135,5 +141,13 @@ def tale_of_each() -> list[RequestStory]:
             error_kind="EngineShutdown",
             n=2,
         ),
-        tale(Outcome.REFUSED, Phase.RESOLVING, engine_id=8, admitted_s=None, error_kind="InvalidRequest"),
+        tale(
+            Outcome.REFUSED,
+            Phase.RESOLVING,
+            engine_id=8,
+            admitted_s=None,
+            error_kind="InvalidRequest",
+            reject_reason=RejectReason.INVALID_REQUEST,
+            refused_field="sampling_options.top_p",
+        ),
     ]

@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from protocols.bounds import Bound
 from protocols.engine import EngineInfo
 from protocols.errors import FailureCause
+from protocols.rejections import RejectReason
 from protocols.steps import EngineId, EngineStep, ProcessorUse
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import SPAN_LOSSES, Metrics
 from tests.service.telemetry.readings import changes, samples_of
-from tests.service.telemetry.tales import tale, tale_of_abort, tale_of_each
+from tests.service.telemetry.tales import tale, tale_of_abort, tale_of_each, tale_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,10 +82,11 @@ def test_a_refused_request_has_no_tokens_and_no_queue():
     """What the engine never saw was never put into it."""
     metrics = _new_metrics()
     before = samples_of(metrics.registry)
-    story = tale(Outcome.REFUSED, Phase.RESOLVING, admitted_s=None)
+    story = tale_of_refusal(RejectReason.MAX_LIVE)
     metrics.request_ended(story, figures_of(story))
     assert changes(before, samples_of(metrics.registry)) == {
         'requests_total{outcome="refused"}': 1,
+        'rejected_total{reason="max_live"}': 1,
         "request_seconds_count": 1,
         "request_seconds_sum": 2.5,
         'hop_seconds_count{hop="intake"}': 1,
@@ -148,10 +150,9 @@ def test_the_hit_rate_is_of_prompts_that_were_computed():
 
 
 def test_everything_else_moves_its_own_series():
-    """Refusals, early ends, aborts, drains, lag and lost spans."""
+    """Early ends, aborts, drains, lag and lost spans."""
     metrics = _new_metrics()
     before = samples_of(metrics.registry)
-    metrics.request_rejected("max_live")
     metrics.request_cancelled(CancelReason.STALL, Phase.DECODE)
     metrics.abort_told(tale_of_abort(AbortResult.TIMED_OUT))
     metrics.abort_told(tale_of_abort(AbortResult.CONFIRMED))
@@ -163,7 +164,6 @@ def test_everything_else_moves_its_own_series():
     metrics.listener_failed("log")
     metrics.kv_events("failed", 3)
     assert changes(before, samples_of(metrics.registry)) == {
-        'rejected_total{reason="max_live"}': 1,
         'cancellations_total{phase="decode",reason="stall"}': 1,
         'aborts_total{result="timed_out"}': 1,
         'aborts_total{result="confirmed"}': 1,
@@ -201,8 +201,9 @@ def test_no_series_is_born_later():
     before = samples_of(metrics.registry).keys()
     for story in tale_of_each():
         metrics.request_ended(story, figures_of(story))
-    for number in range(100):
-        metrics.request_rejected(f"a reason nobody knows {number}")
+    for rejected in RejectReason:
+        refused = tale_of_refusal(rejected)
+        metrics.request_ended(refused, figures_of(refused))
     for reason in CancelReason:
         for phase in Phase:
             metrics.request_cancelled(reason, phase)
@@ -212,7 +213,7 @@ def test_no_series_is_born_later():
         metrics.spans_lost(loss, 1)
     after = samples_of(metrics.registry)
     assert after.keys() == before
-    assert after['rejected_total{reason="other"}'] == 100
+    assert after['rejected_total{reason="other"}'] == 1
 
 
 @given(

@@ -13,11 +13,14 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from protocols.rejections import RejectReason
 from service.telemetry.families import Counters, Gauges, Histograms
+from service.telemetry.figures import figures_of
 from service.telemetry.metrics import Metrics
 from service.telemetry.request_metrics import RequestMetrics
 from tests.service.telemetry.many_processes import DASHES
 from tests.service.telemetry.readings import samples_of
+from tests.service.telemetry.tales import tale_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +53,8 @@ def _values(page: str) -> dict[str, float]:
 def test_two_workers_in_one_process_share_nothing():
     """Each has its registry, and neither touches the library's global one."""
     one, two = _new_metrics(), _new_metrics()
-    one.request_rejected("draining")
+    story = tale_of_refusal(RejectReason.DRAINING)
+    one.request_ended(story, figures_of(story))
     assert samples_of(one.registry)['rejected_total{reason="draining"}'] == 1
     assert samples_of(two.registry)['rejected_total{reason="draining"}'] == 0
     assert not any(family.name.startswith("dynamo_actor") for family in REGISTRY.collect())
@@ -76,7 +80,7 @@ def test_what_is_counted_is_the_same_where_files_are_shared(tmp_path: Path):
     assert {name: value for name, value in shared.items() if name.startswith("dynamo_actor_")} == {
         name: value for name, value in alone.items() if name.startswith("dynamo_actor_")
     }
-    assert sum(value for name, value in shared.items() if "requests_total" in name) == 2
+    assert sum(value for name, value in shared.items() if "requests_total" in name) == 4
 
 
 def test_the_engines_library_and_ours_meet_on_one_page(tmp_path: Path):

@@ -8,12 +8,13 @@ import pytest
 
 from protocols.engine import EngineInfo
 from protocols.errors import FailureCause
+from protocols.rejections import RejectReason
 from protocols.steps import EngineStep
 from protocols.telemetry import CancelReason, Outcome, Phase
 from service.telemetry.figures import figures_of
 from service.telemetry.metrics import Metrics
 from tests.service.telemetry.readings import changes, samples_of
-from tests.service.telemetry.tales import tale, tale_of_each
+from tests.service.telemetry.tales import tale, tale_of_each, tale_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,13 +168,12 @@ def test_a_served_request_moves_exactly_these():
 def test_every_request_is_a_success_or_an_error(story: RequestStory):
     """Once, and its duration counts only if it got all it asked for."""
     metrics = _new_metrics()
-    if story.outcome is Outcome.REFUSED:
-        metrics.request_rejected("invalid_request")
     story = tale(
         story.outcome,
         story.phase,
         finish_reason=story.finish_reason,
         failure_cause=FailureCause.ENGINE if story.outcome is Outcome.FAILED else None,
+        reject_reason=story.reject_reason,
     )
     _end(metrics, story)
     found = _shape(metrics)
@@ -203,13 +203,20 @@ def test_an_error_has_the_status_it_stands_for(outcome: Outcome, cause: FailureC
 
 
 @pytest.mark.parametrize(
-    ("reason", "code"), [("invalid_request", "400"), ("max_live", "429"), ("draining", "503"), ("new", "500")]
+    ("reason", "code"),
+    [
+        (RejectReason.INVALID_REQUEST, "400"),
+        (RejectReason.MAX_LIVE, "429"),
+        (RejectReason.DRAINING, "503"),
+        (RejectReason.OTHER, "500"),
+    ],
 )
-def test_a_refusal_has_the_status_it_stands_for(reason: str, code: str):
+def test_a_refusal_has_the_status_it_stands_for(reason: RejectReason, code: str):
     """Wrong, too much, or too late."""
     metrics = _new_metrics()
     before = _shape(metrics)
-    metrics.request_rejected(reason)
+    story = tale_of_refusal(reason)
+    metrics.request_ended(story, figures_of(story))
     assert changes(before, _shape(metrics)) == {f'request_error_total{{http_code="{code}"}}': 1}
 
 

@@ -154,7 +154,6 @@ def test_no_content_anywhere(open_collector: OpenCollector, new_recorder: NewRec
         recorder = new_recorder(dict(os.environ))
         recorder.request_submitted(_hostile().trace_headers)
         recorder.request_named_unknown(_SECRET)
-        recorder.request_rejected(_SECRET)
         for outcome in Outcome:
             recorder.request_ended(_hostile(outcome=outcome))
         recorder.shutdown()
@@ -328,7 +327,6 @@ class _Broken:
 def _tell_everything(recorder: Telemetry) -> None:
     recorder.request_submitted(SAMPLED)
     recorder.request_ended(tale(trace_headers=SAMPLED))
-    recorder.request_rejected("max_live")
     recorder.request_named_unknown("key")
     recorder.request_cancelled(CancelReason.CLIENT, Phase.DECODE)
     recorder.abort_told(tale_of_abort(AbortResult.TIMED_OUT))

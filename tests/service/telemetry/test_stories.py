@@ -181,6 +181,8 @@ def test_a_story_in_json():
             "error_kind": None,
             "error": None,
             "failure_cause": None,
+            "reject_reason": None,
+            "refused_field": None,
             "n": 1,
             "prompt_tokens": 12,
             "cached_tokens": 4,

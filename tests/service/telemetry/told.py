@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from protocols.telemetry import Outcome
 from service.telemetry.figures import HopName
 from tests.service.telemetry.collectors import attributes_of
 
@@ -29,6 +28,8 @@ _SAME = (
     "error_kind",
     "error",
     "failure_cause",
+    "reject_reason",
+    "refused_field",
     "n",
     "prompt_tokens",
     "cached_tokens",
@@ -51,7 +52,6 @@ def by_story(told: Mapping[str, Any]) -> Told:
         "request_ms": told["duration_ms"],
         "waiting_ms": execute.get("waiting_ms"),
         "finish_reasons": ",".join(reason or "none" for reason in told["finish_reasons"]),
-        "refusals": int(told["outcome"] == Outcome.REFUSED),
         "predecessor": str(told["predecessor"]),
         "preempted_ms": str(told["preempted_ms"]),
     }
@@ -96,7 +96,8 @@ def by_spans(spans: Mapping[str, Span]) -> Told:
         "ttft_ms": at_ms.get("first_token"),
         "cancelled_ms": None if cancel is None else (cancel.start_time_unix_nano - began_ns) / 1e6,
         **_hops({hop: _ms(spans[f"actor.{hop}"]) for hop in HopName if f"actor.{hop}" in spans}),
-        "refusals": int(last["actor.outcome"] == Outcome.REFUSED),
+        "reject_reason": last.get("actor.reject_reason"),
+        "refused_field": last.get("actor.refused_field"),
     }
     return told | _by_execute(found.get("actor.execute")) | _by_stream(found.get("actor.stream"))
 
@@ -130,7 +131,7 @@ def by_metrics(counted: Mapping[str, float]) -> Told:
         "outcome": _label(counted, "requests_total", "outcome"),
         "cancel_reason": _label(counted, "cancellations_total", "reason"),
         "failure_cause": _label(counted, "failed_total", "cause"),
-        "refusals": sum(value for name, value in counted.items() if name.startswith("rejected_total")),
+        "reject_reason": _label(counted, "rejected_total", "reason"),
         "is_moved": bool(counted.get("requests_moved_total", 0)),
         "completion_tokens": counted.get('tokens_total{direction="output"}', 0),
         "chunks": counted.get("chunks_total", 0),
