@@ -11,13 +11,15 @@ import time
 from collections import deque
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec import structs
 
 from protocols.bounds import Bound, ignore_bound
 from protocols.telemetry import Outcome
 from service.telemetry.figures import HopName, figures_of
-from service.telemetry.identifiers import shown_id
+from service.telemetry.identifiers import callers_id, shown_id
 from service.telemetry.traceparent import parse_traceparent
 
 if TYPE_CHECKING:
@@ -27,12 +29,17 @@ if TYPE_CHECKING:
     from protocols.telemetry import RequestStory
     from service.telemetry.figures import Figures, Hop
 
-# Together 320 stories. The marks of their tokens are most of it: at most 2.5 MB.
-LAST, FAILED, TRACED, SLOW = 128, 64, 64, 32
+# Together 352 stories. The marks of their tokens are most of it: at most 2.5 MB.
+LAST, FAILED, TRACED, REFUSED, SLOW = 128, 64, 64, 32, 32
+# Of an id or a header that a caller chose: longer ones are kept as the digest that is shown of them.
+LONGEST_TEXT = 256
 # In one answer: more would keep the event loop for longer than a few milliseconds.
 MOST_TOLD = 64
 # The slowest of this window and of the one before it are kept: the cold start does not stay on top for ever.
 WINDOW_S = 600.0
+
+# What a frontend puts before the context's id, in the id of the answer that its client gets.
+_ANSWERS_OF = ("chatcmpl-", "cmpl-")
 
 _FAILURES = frozenset({Outcome.DEADLINE, Outcome.STALLED, Outcome.FAILED, Outcome.INTERRUPTED})
 
@@ -56,6 +63,8 @@ class Stories:
         self._last: deque[RequestStory] = deque(maxlen=LAST)
         self._failed: deque[RequestStory] = deque(maxlen=FAILED)
         self._traced: deque[RequestStory] = deque(maxlen=TRACED)
+        # On their own: whoever is refused asks again, and again.
+        self._refused: deque[RequestStory] = deque(maxlen=REFUSED)
         # Heaps of (duration, engine id, story): the id is unique, so stories are never compared.
         self._slow: list[tuple[float, int, RequestStory]] = []
         self._slow_before: list[tuple[float, int, RequestStory]] = []
@@ -63,9 +72,13 @@ class Stories:
 
     def request_ended(self, story: RequestStory, figures: Figures) -> None:
         """Keep it, at the cost of an older one."""
-        if len(self._last) == LAST:
+        story = _without_long_texts(story)
+        place = self._refused if story.outcome is Outcome.REFUSED else self._last
+        if len(place) == place.maxlen:
             self._on_bound(Bound.STORIES)
-        self._last.append(story)
+        place.append(story)
+        if place is self._refused:
+            return
         if story.outcome in _FAILURES:
             self._failed.append(story)
         if figures.trace is not None and figures.trace.is_sampled:
@@ -85,7 +98,7 @@ class Stories:
         """At most ``limit`` stories; last and failed: newest first, slowest: slowest first."""
         match which:
             case Kept.LAST:
-                return self._told(reversed(self._last), limit)
+                return self._told(iter(_newest_first(self._last, self._refused)), limit)
             case Kept.FAILED:
                 return self._told(reversed(self._failed), limit)
             case Kept.SLOWEST:
@@ -95,24 +108,28 @@ class Stories:
                 assert_never(which)
 
     def find(self, wanted: str, limit: int = MOST_TOLD) -> list[RequestStory]:
-        """At most ``limit`` stories with this id, newest first: the engine's, the caller's, or the trace's.
+        """At most ``limit`` stories with this id, newest first.
 
-        The caller's also in the form in which it is shown. Several requests may have had it.
+        The engine's, the context's, the trace's, that of the answer, or the caller's own (``x-request-id``);
+        what a caller chose also in the form in which it is shown. Several requests may have had it.
         """
-        return self._told((story for story in self._all() if wanted in _ids_of(story)), limit)
+        names = {wanted, *(wanted.removeprefix(prefix) for prefix in _ANSWERS_OF)}
+        found = (story for story in self._all() if not names.isdisjoint(_ids_of(story)))
+        return self._told(found, limit)
 
     def _told(self, found: Iterator[RequestStory], limit: int) -> list[RequestStory]:
+        """A limit below the bound is what somebody wished: nothing was kept from him."""
         told = list(islice(found, limit))
-        if next(found, None) is not None:
+        if limit >= MOST_TOLD and next(found, None) is not None:
             self._on_bound(Bound.TRACE_ANSWER)
         return told
 
     def _all(self) -> list[RequestStory]:
         """Every story once, newest first."""
         slow = (story for _, _, story in self._slow + self._slow_before)
-        places = (self._last, self._failed, self._traced, slow)
+        places = (self._last, self._failed, self._traced, self._refused, slow)
         by_id = {story.engine_id: story for stories in places for story in stories}
-        return sorted(by_id.values(), key=lambda story: story.ended_s, reverse=True)
+        return _newest_first(by_id.values())
 
     def as_dicts(self, stories: Iterable[RequestStory]) -> list[dict[str, Any]]:
         """See `story_as_dict`. All by one look at the clocks, so that who came first stays first."""
@@ -120,10 +137,33 @@ class Stories:
         return [story_as_dict(story, clock_began_s) for story in stories]
 
 
-def _ids_of(story: RequestStory) -> tuple[str, ...]:
-    trace = parse_traceparent(story.trace_headers)
-    ids = (str(story.engine_id), story.context_id, shown_id(story.context_id))
-    return ids if trace is None else (*ids, trace.trace_id)
+def _newest_first(*places: Iterable[RequestStory]) -> list[RequestStory]:
+    return sorted(chain(*places), key=lambda story: (story.ended_s, story.engine_id), reverse=True)
+
+
+def _without_long_texts(story: RequestStory) -> RequestStory:
+    """The same, unless its caller chose a kilobyte for an id or a header."""
+    headers = story.trace_headers or {}
+    if all(len(text) <= LONGEST_TEXT for text in (story.context_id, *headers.values())):
+        return story
+    return structs.replace(
+        story,
+        context_id=_short(story.context_id),
+        trace_headers={name: _short(text) for name, text in headers.items()},
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else shown_id(text)
+
+
+def _ids_of(story: RequestStory) -> Iterator[str]:
+    yield str(story.engine_id)
+    for chosen in (story.context_id, callers_id(story.trace_headers)):
+        if chosen is not None:
+            yield from (chosen, shown_id(chosen))
+    if (trace := parse_traceparent(story.trace_headers)) is not None:
+        yield trace.trace_id
 
 
 def story_as_dict(story: RequestStory, clock_began_s: float = 0.0) -> dict[str, Any]:
@@ -135,11 +175,14 @@ def story_as_dict(story: RequestStory, clock_began_s: float = 0.0) -> dict[str, 
     the waiting room and how long in the engine's prefill.
     """
     figures = figures_of(story)
+    callers = callers_id(story.trace_headers)
     arrived = datetime.fromtimestamp(clock_began_s + story.arrived_s, UTC)
     return {
         "engine_id": story.engine_id,
         "context_id": shown_id(story.context_id),
+        "x_request_id": None if callers is None else shown_id(callers),
         "trace_id": None if figures.trace is None else figures.trace.trace_id,
+        "span_id": None if figures.trace is None else figures.trace.span_id,
         "arrived_at": arrived.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "outcome": story.outcome.value,
         "phase": story.phase.value,
@@ -152,6 +195,7 @@ def story_as_dict(story: RequestStory, clock_began_s: float = 0.0) -> dict[str, 
         "reject_reason": story.reject_reason,
         "refused_field": story.refused_field,
         "n": story.n,
+        "max_tokens": story.max_tokens,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,
         "completion_tokens": story.completion_tokens,

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocols.bounds import Bound
+from protocols.rejections import RejectReason
 from protocols.telemetry import Outcome, Phase
 from protocols.trace_link import TraceLink
 from service.telemetry.figures import figures_of
+from service.telemetry.identifiers import shown_id
 from service.telemetry.stories import (
     FAILED,
     LAST,
     MOST_TOLD,
+    REFUSED,
     SLOW,
     TRACED,
     WINDOW_S,
@@ -33,6 +36,7 @@ from tests.service.telemetry.tales import (
     pace_of,
     tale,
     tale_of_each,
+    tale_of_refusal,
 )
 
 if TYPE_CHECKING:
@@ -79,6 +83,61 @@ def test_an_id_is_found_in_the_form_in_which_it_is_shown():
     assert _ids(kept.find(shown)) == [7]
 
 
+@pytest.mark.parametrize("prefix", ["", "chatcmpl-", "cmpl-"])
+def test_the_id_of_an_answer_finds_its_request(prefix: str):
+    """It is the context's with the kind of the answer before it: the one id that every client has."""
+    kept = _told(tale(engine_id=1, context_id="16d731fb"), tale(engine_id=2, context_id="chatcmpl-16d731fb"))
+    assert _ids(kept.find(f"{prefix}16d731fb"))[-1] == 1
+    assert _ids(kept.find("chatcmpl-16d731fb")) == [2, 1]
+
+
+def test_a_callers_own_id_finds_its_request():
+    """As it came, or in the form in which it is shown."""
+    kept = _told(
+        tale(engine_id=1, trace_headers={"x-request-id": "gateway-1"}),
+        tale(engine_id=2, trace_headers={"x-request-id": "a sentence, and\na line"}),
+    )
+    assert _ids(kept.find("gateway-1")) == [1]
+    (story,) = kept.find("a sentence, and\na line")
+    shown = story_as_dict(story)["x_request_id"]
+    assert shown.startswith("sha256:")
+    assert _ids(kept.find(shown)) == [2]
+
+
+def test_a_wish_for_few_is_no_bound():
+    """Whoever asks for four of many gets what he asked for."""
+    told = RecordingTelemetry()
+    kept = Stories(told.bound_reached)
+    for number in range(MOST_TOLD + 1):
+        story = tale(engine_id=number)
+        kept.request_ended(story, figures_of(story))
+    assert len(kept.select(Kept.LAST, limit=MOST_TOLD - 1)) == MOST_TOLD - 1
+    assert told.bounds == {}
+    kept.select(Kept.LAST, limit=MOST_TOLD)
+    assert told.bounds == {Bound.TRACE_ANSWER: 1}
+
+
+def test_refusals_push_nobody_out():
+    """Whoever is refused asks again: the newest are told among the others, and take nobody's place."""
+    served = [tale(engine_id=number, ended_s=101.0 + number / 64) for number in range(10)]
+    refused = [
+        tale_of_refusal(RejectReason.MAX_LIVE, engine_id=100 + number, ended_s=101.5 + number / 64)
+        for number in range(5000)
+    ]
+    kept = _told(*served, *refused)
+    assert _ids(kept.select(Kept.LAST))[:REFUSED] == list(range(5099, 5099 - REFUSED, -1))
+    assert _ids(kept.select(Kept.LAST))[REFUSED:] == list(range(9, -1, -1))
+
+
+def test_nobody_makes_a_story_large():
+    """An id or a header of 60,000 characters is kept as its digest, and found by that."""
+    long = "x" * 60_000
+    kept = _told(tale(context_id=long, trace_headers={**SAMPLED, "x-request-id": long}))
+    (story,) = kept.find(shown_id(long))
+    assert kept.find(TRACE_ID) == [story]
+    assert len(story.context_id) + sum(map(len, (story.trace_headers or {}).values())) < 300
+
+
 def test_a_slow_one_outlives_many_fast_ones():
     """The slowest come first, each once."""
     slow = [tale(engine_id=number, ended_s=110.0 + number) for number in (1, 2)]
@@ -103,7 +162,7 @@ def test_an_hour_of_silence_ends_both_windows():
 
 
 def test_the_keeper_is_bounded():
-    """At most 320 stories, whatever happens."""
+    """At most 352 stories, whatever happens."""
     kept = Stories()
     for number in range(3000):
         story = tale(
@@ -114,7 +173,7 @@ def test_the_keeper_is_bounded():
             trace_headers=None if number % 5 else SAMPLED,
         )
         kept.request_ended(story, figures_of(story))
-    assert len(kept.find("ctx-7", limit=10_000)) <= LAST + FAILED + TRACED + 2 * SLOW == 320
+    assert len(kept.find("ctx-7", limit=10_000)) <= LAST + FAILED + TRACED + REFUSED + 2 * SLOW == 352
 
 
 def test_what_makes_room_and_what_is_left_out_is_counted():
@@ -154,7 +213,8 @@ def test_a_story_in_json():
     """Every figure, in milliseconds, from the arrival on."""
     told = story_as_dict(
         tale(
-            trace_headers=SAMPLED,
+            trace_headers={**SAMPLED, "x-request-id": "gateway-1"},
+            max_tokens=16,
             finish_reason="length",
             chunks=3,
             pace=pace_of((100.5, 1), (101.0, 3), (102.5, 9)),
@@ -171,7 +231,9 @@ def test_a_story_in_json():
         == {
             "engine_id": 7,
             "context_id": "ctx-7",
+            "x_request_id": "gateway-1",
             "trace_id": TRACE_ID,
+            "span_id": PARENT_ID,
             "arrived_at": "2001-09-09T01:48:20.000000Z",
             "outcome": "completed",
             "phase": "decode",
@@ -184,6 +246,7 @@ def test_a_story_in_json():
             "reject_reason": None,
             "refused_field": None,
             "n": 1,
+            "max_tokens": 16,
             "prompt_tokens": 12,
             "cached_tokens": 4,
             "completion_tokens": 9,
