@@ -270,6 +270,8 @@ class ActorEngine(LLMEngine):
     async def on_endpoint_ready(self, endpoint: Any) -> None:
         """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""
         self.discovery.opened(endpoint)
+        seconds = time.monotonic() - self._signals.began_s
+        get_logger("service.engine").info("worker.ready", seconds=round(seconds, 3))
 
     def supported_controls(self) -> set[str]:
         """Called in a thread without a loop."""

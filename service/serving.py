@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 import uuid
 from collections.abc import MutableMapping, Sequence
 
@@ -121,6 +122,8 @@ def _serve(settings: Settings, signals: StopSignals) -> int:
     code = exit_code(worker, signals, failure)
     # What comes now meets nothing that it could end: it must change neither the code nor kill us.
     signals.ignore_from_now()
+    seconds = time.monotonic() - signals.began_s
+    get_logger("service.serving").info("worker.ended", code=code.value, seconds=round(seconds, 3))
     return code
 
 

@@ -20,10 +20,12 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """How the operator's wish to stop reaches the rest. One per process; main thread only.
 
-    first_s: monotonic time of the first signal, None before it. count: signals so far.
+    began_s: when this was made, as good as the process's beginning. first_s: when the first signal came, None
+    before it; both monotonic. count: signals so far.
     """
 
     def __init__(self) -> None:
+        self.began_s = time.monotonic()
         self.first_s: float | None = None
         self.count = 0
         self._listeners: list[Callable[[int], None]] = []

@@ -96,10 +96,13 @@ def test_a_second_signal_ends_the_wait(new_stack: StackFactory) -> None:
 
 
 def test_a_signal_while_the_worker_is_idle_ends_it_with_code_0(new_stack: StackFactory) -> None:
-    """Nothing in hand: the grace period, then gone."""
+    """Nothing in hand: the grace period, then gone. The log says when it was found, and how it ended."""
     stack = new_stack()
-    stack.workers[0].send(signal.SIGTERM)
-    assert stack.workers[0].child.wait(20) == 0
+    worker = stack.workers[0]
+    assert len(re.findall(r"worker\.ready seconds=[0-9.]+", worker.log())) == 1
+    worker.send(signal.SIGTERM)
+    assert worker.child.wait(20) == 0
+    assert re.search(r"worker\.ended code=0 seconds=[0-9.]+\s*$", worker.log())
 
 
 def test_a_drain_by_hand_can_be_taken_back(new_stack: StackFactory) -> None:
