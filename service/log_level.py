@@ -67,10 +67,9 @@ class LogLevelRoute:
         self._set_timer()
 
     def _say(self, level: str, targets: Collection[str], for_s: float | None) -> None:
-        """A level of its own for this line: whoever silences a worker, or wakes it, is on record."""
+        """At a level of its own, each time: whoever silences a worker, or wakes it, is on record."""
         logging.getLogger(_NAME).setLevel(logging.WARNING)
-        names = ",".join(sorted(targets))
-        self._log.warning("log.level", lowest=level, targets=names, for_s=for_s, once_per=(level, names))
+        self._log.warning("log.level", lowest=level, targets=",".join(sorted(targets)), for_s=for_s)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

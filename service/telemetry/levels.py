@@ -3,7 +3,8 @@
 The framework reads ``DYN_LOG`` once, and what its filter drops it drops for ever (measured: a Python logger
 at DEBUG changes nothing). So while a level is changed, lines that the filter would drop are written to stderr
 by a handler of ours, in the framework's format; all others go the framework's way as ever. Each is written
-once.
+once, also by threads that write while a level changes: no handler comes or goes then, and one state, which is
+replaced and never altered, decides about each line.
 
 With a file of filters (``DYN_LOGGING_CONFIG_PATH``), which only the framework reads, nobody here knows what
 it drops: then all lines of a target that was changed are written by us.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from service.telemetry import dyn_log
@@ -30,63 +32,63 @@ LEVELS = {word: level for word, level in dyn_log.LEVELS.items() if word != "trac
 _WORDS = {level: word for word, level in LEVELS.items()}
 
 
+def install_router() -> None:
+    """Before other threads write: all lines of ours go through it from now on. Idempotent."""
+    for name in TARGETS:
+        logger = logging.getLogger(name)
+        if _ROUTER not in logger.handlers:
+            logger.addHandler(_ROUTER)
+            logger.propagate = False
+
+
 class Levels:
-    """The levels that were changed. Process-wide, as logging is. Any thread, one at a time."""
+    """The levels that were changed. Process-wide, as logging is: two of these see and change the same.
+
+    `change` and `restore`: one thread at a time.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._filters = None if has_filter_file(environ) else DynLog(environ.get("DYN_LOG"))
-        self._router = _Router(self, environ)
-        self._changed: dict[str, int] = {}
+        self._below = logging.StreamHandler(sys.stderr)
+        self._below.setFormatter(LineFormatter(environ))
 
     @property
     def changed(self) -> frozenset[str]:
         """Targets whose level is not the configured one."""
-        return frozenset(self._changed)
+        return frozenset(_ROUTER.state.changed)
 
     def change(self, target: str, level: int) -> None:
         """From now on, until `restore`. target: one of `known_targets`."""
-        self._changed[target] = level
+        install_router()
+        self._set({**_ROUTER.state.changed, target: level})
         logging.getLogger(target).setLevel(level)
-        for name in TARGETS:
-            logger = logging.getLogger(name)
-            logger.propagate = False
-            if self._router not in logger.handlers:
-                logger.addHandler(self._router)
 
     def restore(self, target: str) -> None:
         """As configured. One that was not changed stays as it is."""
-        if self._changed.pop(target, None) is None:
+        changed = dict(_ROUTER.state.changed)
+        if changed.pop(target, None) is None:
             return
         logging.getLogger(target).setLevel(logging.NOTSET)
-        if self._changed:
-            return
-        for name in TARGETS:
-            logger = logging.getLogger(name)
-            logger.propagate = True
-            logger.removeHandler(self._router)
+        self._set(changed)
 
     def lowest(self, target: str) -> int | None:
         """The lowest level that is written now; None where the framework's file says it."""
-        above = [changed for changed in self._changed if is_below(target, changed)]
-        return self._changed[max(above, key=len)] if above else self.configured(target)
+        changed = _ROUTER.state.changed
+        above = [name for name in changed if is_below(target, name)]
+        return changed[max(above, key=len)] if above else self.configured(target)
 
     def configured(self, target: str) -> int | None:
         """The same, had nobody changed anything."""
-        if self._filters is None:
-            return None
-        return max(self._filters.lowest(target), logging.getLogger().level)
+        return _configured(self._filters, target)
 
-    def is_passed_on(self, record: logging.LogRecord) -> bool:
-        """Whether the framework gets this line: it would write it, or we have nothing to do with it."""
-        if not any(is_below(record.name, changed) for changed in self._changed):
-            return True
-        configured = self.configured(target_of(record))
-        return configured is not None and record.levelno >= configured
+    def _set(self, changed: Mapping[str, int]) -> None:
+        _ROUTER.state = _State(changed, self._filters, self._below)
 
 
 def known_targets() -> list[str]:
     """Ours that somebody logs to, by name; `TARGETS` first."""
-    made = logging.getLogger().manager.loggerDict
+    # A copy: other threads make loggers.
+    made = logging.getLogger().manager.loggerDict.copy()
     below = (name for name, logger in made.items() if isinstance(logger, logging.Logger))
     return [*TARGETS, *sorted(name for name in below if "." in name and name.split(".")[0] in TARGETS)]
 
@@ -101,16 +103,39 @@ def is_below(name: str, target: str) -> bool:
     return name == target or name.startswith(f"{target}.")
 
 
+def _configured(filters: DynLog | None, target: str) -> int | None:
+    return None if filters is None else max(filters.lowest(target), logging.getLogger().level)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What decides about lines. filters: None where only the framework has read them. below: to stderr."""
+
+    changed: Mapping[str, int] = field(default_factory=dict[str, int])
+    filters: DynLog | None = None
+    below: logging.Handler = field(default_factory=logging.NullHandler)
+
+    def is_passed_on(self, record: logging.LogRecord) -> bool:
+        """Whether the framework gets this line: it would write it, or we have nothing to do with it."""
+        if not any(is_below(record.name, changed) for changed in self.changed):
+            return True
+        configured = _configured(self.filters, target_of(record))
+        return configured is not None and record.levelno >= configured
+
+
 class _Router(logging.Handler):
-    """Each line of ours to the root logger's handlers, whoever they are, or to stderr."""
+    """Each line of ours to the root logger's handlers, whoever they are, or to stderr. One in a process."""
 
-    def __init__(self, levels: Levels, environ: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._levels = levels
-        self._below = logging.StreamHandler(sys.stderr)
-        self._below.setFormatter(LineFormatter(environ))
+        self.state = _State()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Any thread."""
-        way = logging.getLogger() if self._levels.is_passed_on(record) else self._below
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Any thread, without a lock: where it goes has its own."""
+        state = self.state
+        way = logging.getLogger() if state.is_passed_on(record) else state.below
         way.handle(record)
+        return True
+
+
+_ROUTER = _Router()

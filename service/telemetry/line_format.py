@@ -6,7 +6,6 @@ Measured on ai-dynamo 1.4.2 and 1.6.1; a test holds both against each other, byt
 from __future__ import annotations
 
 import logging
-import os
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -31,7 +30,7 @@ def is_truthy(text: str | None) -> bool:
     return text is not None and text.strip().lower() in _TRUTHY
 
 
-def is_json(environ: Mapping[str, str] = os.environ) -> bool:
+def is_json(environ: Mapping[str, str]) -> bool:
     """Whether the framework that is installed writes one JSON object a line."""
     name = environ.get("DYN_LOGGING_CONSOLE_FORMAT", "").strip().lower()
     if name and _framework_names_format():

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from service.telemetry.early import install_early_handler
+from service.telemetry.levels import install_router
 from service.telemetry.line_format import is_json
 from service.telemetry.repeats import RepeatLimiter
 
@@ -43,8 +44,22 @@ _LEVELS = {
 }
 
 
+class _Form:
+    """What the text of a line is, decided once a process: words until `configure_logging` says otherwise."""
+
+    is_json = False
+
+
+_FORM = _Form()
+
+
 def configure_logging(environ: Mapping[str, str]) -> None:
-    """First thing in the process: lines before the framework has its own handler go to stderr."""
+    """First thing in the process: lines before the framework has its own handler go to stderr.
+
+    The format is that of the framework, which reads it once as well.
+    """
+    _FORM.is_json = is_json(environ)
+    install_router()
     install_early_handler(environ)
 
 
@@ -106,7 +121,7 @@ def _as_record(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     message = str(event.pop("event"))
     fields = {name: value for name, value in event.items() if value is not None}
-    text = _as_json(message, fields) if is_json() else _as_text(message, fields)
+    text = _as_json(message, fields) if _FORM.is_json else _as_text(message, fields)
     return (_LEVELS[method], text, message, fields), {}
 
 

@@ -10,7 +10,7 @@ import pytest
 from dynamo.llm.exceptions import InvalidArgument
 
 from service.log_level_command import log_level_command
-from service.telemetry.levels import TARGETS, known_targets
+from service.telemetry.levels import TARGETS, Levels
 from service.telemetry.logs import get_logger
 from service.telemetry.repeats import RepeatLimiter
 from tests.service.routes import system_server
@@ -37,7 +37,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
     monkeypatch.setattr("service.telemetry.logs._LIMITER", RepeatLimiter())
     with all_lines(logging.INFO) as heard:
         yield heard
-    assert [name for name in known_targets() if not logging.getLogger(name).propagate] == []
+    assert Levels({}).changed == frozenset()
 
 
 def _said(lines: Lines) -> list[tuple[str, str, float | None]]:
@@ -104,6 +104,34 @@ def test_a_level_for_a_time_takes_itself_back(open_worker: OpenWorker, lines: Li
         ("configured", "service", None),
         ("configured", "actor", None),
     ]
+
+
+def test_every_change_is_on_record(open_worker: OpenWorker, lines: Lines) -> None:
+    """Also the same one again within a minute, as by somebody who silences a worker for what he does."""
+    with open_worker() as worker:
+        for level in ("off", "configured", "off", "configured"):
+            worker.control("log_level", level=level, target="service")
+    assert [level for level, _, _ in _said(lines)] == ["off", "configured", "off", "configured"]
+
+
+def test_two_workers_of_a_process_have_one_log(
+    open_worker: OpenWorker, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What both changed is written once, and one takes back for both."""
+    log = get_logger("actor.request")
+    with open_worker() as one, open_worker() as other:
+        for worker in (one, other):
+            worker.control("log_level", level="debug", target="actor")
+        log.debug("seen.now")
+        log.info("passed.on")
+        assert one.control("log_level", level="configured")["targets"] == AS_CONFIGURED
+        assert other.control("log_level")["targets"] == AS_CONFIGURED
+        log.debug("unseen.later")
+        log.info("passed.on")
+    assert len(lines.named("passed.on")) == 2
+    on_stderr = capsys.readouterr().err
+    assert on_stderr.count("seen.now") == 1
+    assert "unseen.later" not in on_stderr
 
 
 def test_a_later_word_counts_for_its_target(open_worker: OpenWorker, lines: Lines) -> None:

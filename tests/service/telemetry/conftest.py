@@ -27,10 +27,11 @@ _COLLECTORS = {"grpc": grpc_collector, "http/protobuf": http_collector}
 
 @pytest.fixture(autouse=True)
 def _nothing_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test hears the first of all repeated lines, and starts without anybody's export settings."""
+    """Every test hears the first of all repeated lines, in words, and nobody's export settings."""
     import os
 
     monkeypatch.setattr("service.telemetry.logs._LIMITER", RepeatLimiter())
+    monkeypatch.setattr("service.telemetry.logs._FORM.is_json", False)
     for name in [name for name in os.environ if name.startswith("OTEL_")] + ["DYN_LOGGING_JSONL"]:
         monkeypatch.delenv(name, raising=False)
 

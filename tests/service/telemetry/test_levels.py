@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+import threading
+from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from service.telemetry.levels import Levels
+from service.telemetry.logs import get_logger
+from tests.service.telemetry.readings import all_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _ROOT = Path(__file__).parents[3]
 
+# Of each thread, while levels change.
+_LINES = 1500
 # Under the framework's own log: each line by who wrote it is told apart by the file it went to.
 _LIFE = """
 import logging, os, sys
@@ -106,3 +119,47 @@ def test_with_a_file_of_filters_each_line_is_written_once_too(tmp_path: Path) ->
         "service=configured service.kv error",
         "service=configured actor.request error",
     ]
+
+
+@pytest.fixture
+def _threads_take_turns_all_the_time() -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.usefixtures("_threads_take_turns_all_the_time")
+def test_threads_that_write_while_levels_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line is written once, by the framework or by us, and no exception reaches who wrote it."""
+    ours = StringIO()
+    monkeypatch.setattr("sys.stderr", ours)
+    # With a file of filters a change turns lines of every level from the framework's way to ours.
+    levels = Levels({"DYN_LOGGING_CONFIG_PATH": __file__})
+    names = ["actor.request", "actors.a", "service.kv"]
+    errors: list[Exception] = []
+
+    def write(name: str) -> None:
+        log = get_logger(name)
+        try:
+            for number in range(_LINES):
+                log.error("said", line=f"{name}-{number}")
+        except Exception as exc:
+            errors.append(exc)
+
+    with all_lines() as theirs:
+        writers = [threading.Thread(target=write, args=(name,)) for name in names]
+        for writer in writers:
+            writer.start()
+        while any(writer.is_alive() for writer in writers):
+            for name in names:
+                levels.change(name, logging.DEBUG)
+            for name in names:
+                levels.restore(name)
+    by_framework = [line["line"] for line in theirs.named("said")]
+    by_us = [line.rpartition("line=")[2] for line in ours.getvalue().splitlines()]
+    assert errors == []
+    assert sorted(by_framework + by_us) == sorted(
+        f"{name}-{number}" for name in names for number in range(_LINES)
+    )
+    assert min(len(by_framework), len(by_us)) > 0

@@ -16,7 +16,7 @@ import pytest
 from service.telemetry import line_format
 from service.telemetry.dyn_log import DynLog
 from service.telemetry.line_format import is_json
-from service.telemetry.logs import get_logger
+from service.telemetry.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
     from tests.service.telemetry.readings import Lines
@@ -186,8 +186,6 @@ def test_a_filter_that_silences_the_worker_is_named():
 
 def test_nothing_is_added_where_somebody_writes_already(lines: Lines):
     """A process that has set up its own log keeps it."""
-    from service.telemetry.logs import configure_logging
-
     before = logging.getLogger().handlers[:]
     assert lines in before
     configure_logging({})
@@ -247,9 +245,20 @@ def test_a_traceback_stays_readable(lines: Lines):
     assert lines.named("an.event")[0]["exception"].endswith("ValueError: broken")
 
 
-def test_what_json_does_not_know_becomes_text(lines: Lines, monkeypatch: pytest.MonkeyPatch):
+def test_the_format_is_decided_once(lines: Lines, monkeypatch: pytest.MonkeyPatch):
+    """When the log is configured, as the framework does: its variable is not read for every line."""
+    configure_logging({"DYN_LOGGING_JSONL": "1"})
+    monkeypatch.setenv("DYN_LOGGING_CONSOLE_FORMAT", "readable")
+    get_logger("x").info("an.event")
+    configure_logging({})
+    monkeypatch.setenv("DYN_LOGGING_JSONL", "1")
+    get_logger("x").info("an.event")
+    assert [record.getMessage() for record in lines.records] == ['{"message":"an.event"}', "an.event"]
+
+
+def test_what_json_does_not_know_becomes_text(lines: Lines):
     """A path or an exception in a field does not break the log."""
-    monkeypatch.setenv("DYN_LOGGING_JSONL", "true")
+    configure_logging({"DYN_LOGGING_JSONL": "true"})
     get_logger("x").info("an.event", where=Path("/tmp"), why=ValueError("broken"))
     assert json.loads(lines.records[0].getMessage()) == {
         "message": "an.event",
