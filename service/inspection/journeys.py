@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _SERVED = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
 # At these a frontend tries another worker.
 _MOVING_ERRORS = frozenset({"EngineShutdown", "EngineDead"})
+# Between two lives that no word joins. A frontend tries the next worker within milliseconds of reading the
+# end of a life; that may lie unread for 30 s (--stall-timeout), and as much again is for clocks that differ.
+# Beyond that it is a client who uses its id again.
+_LONGEST_APART_S = 60.0
 
 
 class Life(Struct, frozen=True):
@@ -40,9 +44,9 @@ class Life(Struct, frozen=True):
         return (self.worker.instance_id or self.worker.url, self.story.engine_id)
 
     @property
-    def order(self) -> tuple[datetime, str, int, str]:
-        """By arrival; no two lives have the same place."""
-        return (self.story.arrived_at, *self.key, self.worker.url)
+    def order(self) -> tuple[datetime, str, int, str, str]:
+        """By arrival; no two lives have the same place, unless their worker contradicts itself."""
+        return (self.story.arrived_at, *self.key, self.worker.url, self.story.context_id)
 
     @property
     def ended_at(self) -> datetime:
@@ -56,8 +60,14 @@ class Life(Struct, frozen=True):
 
     @property
     def is_left_open(self) -> bool:
-        """Whether a frontend may have gone on with it on another worker."""
-        return self.story.outcome == Outcome.INTERRUPTED or self.story.error_kind in _MOVING_ERRORS
+        """Whether a frontend may have gone on with it on another worker: never with several choices."""
+        if self.story.outcome == Outcome.INTERRUPTED:
+            return self.story.is_moved
+        return self.story.error_kind in _MOVING_ERRORS and self.story.n == 1
+
+    def apart_s(self, later: Life) -> float:
+        """Between its end and the arrival of the other one, whichever was first by their clocks."""
+        return abs(later.story.arrived_at - self.ended_at).total_seconds()
 
 
 class Journey(Struct, frozen=True):
@@ -106,7 +116,10 @@ def journeys_of(lives: Iterable[Life]) -> list[Journey]:
     """Every request once, by arrival; the same whatever the order in which the lives were told."""
     by_context: defaultdict[str, dict[tuple[str, int], Life]] = defaultdict(dict)
     for life in sorted(lives, key=lambda life: life.order):
-        by_context[life.story.context_id].setdefault(life.key, life)
+        namesakes = by_context[life.story.context_id]
+        known = namesakes.setdefault(life.key, life)
+        if known.order == life.order and repr(life) < repr(known):
+            namesakes[life.key] = life
     journeys = [
         Journey(_placed(chain))
         for namesakes in by_context.values()
@@ -133,21 +146,22 @@ def _chains(lives: Sequence[Life]) -> list[list[Life]]:
 
 def _nearest(life: Life, before: Iterable[Life]) -> Life:
     """The one that ended when this one arrived."""
-    return min(before, key=lambda other: (abs(life.story.arrived_at - other.ended_at), other.order))
+    return min(before, key=lambda other: (other.apart_s(life), other.order))
 
 
 def _may_continue(life: Life, other: Life) -> bool:
     """Whether ``life`` can be what became of ``other``.
 
     A frontend that traces says in the later life which trace the one before it was in. Without that word it
-    has to be one that was left open, and the clocks of the two workers have to agree about the order.
+    has to be one that was left open not long ago, and the clocks of the two workers have to agree about the
+    order.
     """
     if other is life or other.story.outcome in _SERVED:
         return False
     is_earlier = other.order < life.order
     link = life.story.predecessor
     if link is None:
-        return other.is_left_open and is_earlier
+        return other.is_left_open and is_earlier and other.apart_s(life) <= _LONGEST_APART_S
     is_same_trace = other.story.trace_id in (None, link.trace_id)
     return is_same_trace and (is_earlier or other.story.predecessor is None)
 

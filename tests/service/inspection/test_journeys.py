@@ -80,6 +80,36 @@ def test_a_frontend_that_does_not_trace_moves_requests_too():
     assert _ids(told) == [[40, 3]]
 
 
+@pytest.mark.parametrize("seconds", [-61.0, 61.0, 9 * 3600.0])
+def test_an_id_that_is_used_again_is_another_request(seconds: float):
+    """A frontend goes on at once: what arrives a minute after the end, or before it, continues nothing."""
+    cut, again = _orphan(moved(ended_s=400.5)), _orphan(continued())
+    assert _ids([life(cut, "one", 0.0), life(again, "two", 300.0 + seconds)]) == [[40], [3]]
+    near = seconds / abs(seconds) * 59.0
+    assert _ids([life(cut, "one", 0.0), life(again, "two", 300.0 + near)]) == [[40, 3]]
+
+
+def test_a_life_that_says_what_it_continues_may_come_late():
+    """Its own word counts, however long the lives between the two were, which nobody told of."""
+    assert _ids([life(moved(), "one", 0.0), life(continued(), "two", 9 * 3600.0)]) == [[40, 3]]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        moved(is_moved=False, n=2),
+        moved(is_moved=False),
+        tale(Outcome.REFUSED, engine_id=40, context_id="moved", error_kind="EngineShutdown", n=2),
+    ],
+    ids=["several choices", "a grammar", "several choices at a closed door"],
+)
+def test_what_no_frontend_continues_is_not_waited_for(cut: RequestStory):
+    """Whatever comes under its id is a request of its own, and no other worker knows more of it."""
+    told = [life(_orphan(cut), "one", 0.0), life(_orphan(continued()), "two", 2.75)]
+    assert _ids(told) == [[40], [3]]
+    assert not any(journey.is_incomplete for journey in journeys_of(told))
+
+
 def test_two_requests_of_one_context_stay_two():
     """A client may use an id again, and what was served to its end is not continued."""
     assert _ids([life(tale(engine_id=1), "one", 0.0), life(tale(engine_id=2), "two", 5.0)]) == [[1], [2]]
@@ -127,6 +157,12 @@ def test_a_worker_that_died_or_refused_was_a_life_too(outcome: Outcome):
     """Its story, if it still tells one, says how its own part ended."""
     before = tale(outcome, engine_id=40, context_id="moved", trace_headers=SAMPLED)
     assert _ids([life(before, "one", 0.0), life(continued(), "two", 2.75)]) == [[40, 3]]
+
+
+def test_a_worker_that_contradicts_itself_is_told_in_one_way():
+    """Whichever of its two stories came first."""
+    told = [life(tale(), error="it broke"), life(tale()), life(tale(), context_id="another")]
+    assert all(journeys_of(list(each)) == journeys_of(told) for each in itertools.permutations(told))
 
 
 def test_a_worker_that_is_asked_by_two_addresses_tells_once():
