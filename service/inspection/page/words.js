@@ -78,7 +78,7 @@ function stagesOf(life) {
     const name = hop.name.replace(/^actor\./, "");
     const start = life.start_ms + hop.start_ms;
     if (hop.waiting_ms === null) {
-      stages.push({ key: name in STAGE ? name : "other", start, length: hop.duration_ms });
+      stages.push({ key: Object.hasOwn(STAGE, name) ? name : "other", start, length: hop.duration_ms });
       continue;
     }
     stages.push({ key: "waiting", start, length: hop.waiting_ms });

@@ -14,6 +14,7 @@ from service.inspection.view import view_of
 from service.telemetry.stories import Kept
 from tests.service.inspection.browser import ENTER, Browser
 from tests.service.inspection.fleet import HOSTILE, continued, fleet, life, moved, worker_named
+from tests.service.telemetry.tales import tale
 
 # A browser that starts has company on a busy machine.
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quiet")]
@@ -143,6 +144,21 @@ def test_clocks_that_contradict_each_other_are_said(browser: Browser, tmp_path: 
     browser.open(file)
     assert "clocks differ by 1.50 s or more" in browser.texts(f"{OPEN} .across.notice")[0]
     assert browser.texts(f"{OPEN} .stage-gap") == []
+
+
+def test_a_hop_of_any_name_has_a_bar(browser: Browser, tmp_path: Path):
+    """Also of one that every object of the page's language knows."""
+    names = ("toString", "__proto__", "constructor")
+    hops = [{"name": f"actor.{name}", "start_ms": 0.0, "duration_ms": 500.0} for name in names]
+    heard = Heard(
+        Question(None, Kept.LAST, 64),
+        (Asked(worker_named("one")),),
+        tuple(journeys_of([life(tale(), "one", hops=hops)])),
+    )
+    file = tmp_path / "names.html"
+    write_page(file, render_page(view_of(heard)))
+    browser.open(file)
+    assert browser.run(f"return document.querySelectorAll('{OPEN} .bar.stage-other').length;") == len(names)
 
 
 def test_the_way_to_the_first_token_can_be_looked_at_alone(browser: Browser, page: Path):
