@@ -6,21 +6,22 @@ import http.client
 import json
 import re
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
+
+from msgspec import ValidationError, convert
 
 from protocols.errors import shorten
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
+from service.posting import OnPiece, ignore_piece, post
+
+Shape = TypeVar("Shape")
 
 # Longest time to wait for an answer beyond what the call itself may take, in seconds.
 ANSWER_S = 10.0
-# A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none.
-_LONGEST_ANSWER = 8 << 20
-_PIECE = 1 << 16
 _LAST_PORT = 65_535
 # In characters: it names the field, the value and what is allowed.
 _LONGEST_REFUSAL = 500
@@ -55,7 +56,11 @@ def token_of(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def call_route(
-    url: str, command: str, body: Mapping[str, Any], patience_s: float = ANSWER_S
+    url: str,
+    command: str,
+    body: Mapping[str, Any],
+    patience_s: float = ANSWER_S,
+    on_piece: OnPiece = ignore_piece,
 ) -> dict[str, Any]:
     """The answer of a worker of ours; it has a ``state`` or ``stories``. Blocks. Raises ControlFailed."""
     try:
@@ -63,13 +68,13 @@ def call_route(
     except ValueError as exc:
         raise ControlFailed(_no_address(url, exc), ExitCode.CONFIGURATION) from exc
     try:
-        status, text = _post(address, command, body, patience_s)
+        status, text = post(address, f"/engine/control/{command}", body, patience_s, on_piece)
     except OSError as exc:
         raise ControlFailed(f"no worker answers at {url}: {exc}", ExitCode.UNAVAILABLE) from exc
     except (http.client.InvalidURL, UnicodeError) as exc:
         raise ControlFailed(_no_address(url, exc), ExitCode.CONFIGURATION) from exc
     except http.client.HTTPException as exc:
-        text = f"what answers at {url} does not speak HTTP: {exc!r}"
+        text = f"what answers at {url} does not speak HTTP: {shorten(exc)}"
         raise ControlFailed(text, ExitCode.UNEXPECTED) from exc
     if status == http.HTTPStatus.NOT_FOUND:
         raise _absent(url, command)
@@ -77,6 +82,15 @@ def call_route(
         refusal = f"the worker at {url} refused (HTTP {status}): {_reason(text)[:_LONGEST_REFUSAL]}"
         raise ControlFailed(refusal, ExitCode.UNEXPECTED)
     return _understood(url, text)
+
+
+def shaped(url: str, answer: Mapping[str, Any], shape: type[Shape]) -> Shape:
+    """What a command reads of an answer, with the types that it expects. Raises ControlFailed."""
+    try:
+        return convert(answer, shape)
+    except ValidationError as exc:
+        text = f"the worker at {url} answers what is not understood here: {exc}"
+        raise ControlFailed(text, ExitCode.UNEXPECTED) from exc
 
 
 def complain(text: str) -> None:
@@ -94,27 +108,6 @@ def _address(url: str) -> tuple[str, int]:
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError("not an http address")
     return parts.hostname, parts.port or http.client.HTTP_PORT
-
-
-def _post(
-    address: tuple[str, int], command: str, body: Mapping[str, Any], patience_s: float
-) -> tuple[int, str]:
-    """Status and text. The answer has to be whole when the patience is at its end."""
-    until_s = time.monotonic() + patience_s
-    connection = http.client.HTTPConnection(*address, timeout=patience_s)
-    try:
-        connection.request(
-            "POST", f"/engine/control/{command}", json.dumps(body), {"Content-Type": "application/json"}
-        )
-        with connection.getresponse() as response:
-            answer = bytearray()
-            while len(answer) < _LONGEST_ANSWER and (piece := response.read1(_PIECE)):
-                answer += piece
-                if time.monotonic() > until_s:
-                    raise TimeoutError("its answer does not come to an end")
-            return response.status, answer.decode(errors="replace")
-    finally:
-        connection.close()
 
 
 def _absent(url: str, command: str) -> ControlFailed:
@@ -157,8 +150,9 @@ def _understood(url: str, text: str) -> dict[str, Any]:
     match answer:
         case {"state": _} | {"stories": _}:
             return cast("dict[str, Any]", answer)
-        case {"status": "error", "message": message}:
-            raise ControlFailed(f"the framework at {url} refused: {message}", ExitCode.UNEXPECTED)
+        case {"status": "error", "message": str(message)}:
+            refusal = f"the framework at {url} refused: {message[:_LONGEST_REFUSAL]}"
+            raise ControlFailed(refusal, ExitCode.UNEXPECTED)
         case _:
             text = f"what answers at {url} is no worker of ours: {shorten(text)}"
             raise ControlFailed(text, ExitCode.UNEXPECTED)

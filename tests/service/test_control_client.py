@@ -6,6 +6,8 @@ import itertools
 import json
 import socket
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,30 +21,59 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def dripping() -> Iterator[str]:
-    """A server whose answer is a byte every few milliseconds, for ever."""
+def endless(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that says one thing and then, every few milliseconds, another one for ever."""
+    first, then = request.param
     is_over = threading.Event()
 
-    def drip(listener: socket.socket) -> None:
+    def talk(listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        # Who was talked to leaves first.
+        with connection, suppress(ConnectionError):
+            connection.sendall(first)
             while not is_over.wait(0.005):
-                connection.sendall(b" ")
+                connection.sendall(then)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=drip, args=(listener,))
+        thread = threading.Thread(target=talk, args=(listener,))
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         is_over.set()
         thread.join()
 
 
-def test_an_answer_without_an_end_is_left(dripping: str):
+@pytest.mark.parametrize(
+    "endless",
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\n", b"X"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b""),
+    ],
+    ids=["body", "header", "continue", "silence"],
+    indirect=True,
+)
+def test_an_answer_without_an_end_is_left(endless: str):
     """The patience is that of the whole call, however busily somebody talks."""
-    with pytest.raises(ControlFailed, match="does not come to an end") as failed:
-        call_route(dripping, "status", {}, patience_s=0.2)
+    began_s = time.monotonic()
+    with pytest.raises(ControlFailed, match=r"no whole answer within 0\.2 s$") as failed:
+        call_route(endless, "status", {}, patience_s=0.2)
+    assert time.monotonic() - began_s < 2.0
     assert failed.value.code is ExitCode.UNAVAILABLE
+
+
+def test_a_host_is_called_at_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch):
+    """As one has that listens at the older kind only."""
+    with answering(lambda _name, _body: (200, b'{"state": "serving"}')) as url, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        ports = (closed.getsockname()[1], int(url.rpartition(":")[2]))
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        found = [(*kind, ("127.0.0.1", port)) for port in ports]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        assert call_route("http://worker", "status", {}) == {"state": "serving"}
+        del found[1]
+        with pytest.raises(ControlFailed, match=r"no worker answers at http://worker: .*refused"):
+            call_route("http://worker", "status", {})
 
 
 def test_an_endless_answer_is_not_kept():
@@ -73,6 +104,38 @@ def test_a_refusal_is_told_with_what_is_allowed():
         with pytest.raises(ControlFailed) as failed:
             call_route(url, "trace", {})
     assert len(str(failed.value)) < 600
+
+
+def test_a_refusal_of_the_framework_is_not_longer():
+    """It answers with HTTP 200 while the worker shuts down."""
+    told = json.dumps({"status": "error", "message": "not now " * 10_000}).encode()
+    with (
+        answering(lambda _name, _body: (200, told)) as url,
+        pytest.raises(ControlFailed, match=r"the framework at .* refused: not now") as failed,
+    ):
+        call_route(url, "status", {})
+    assert len(str(failed.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "written", [b"x" * 60_000, b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000], ids=["line", "header"]
+)
+def test_what_is_no_http_is_told_in_short(written: bytes):
+    """The beginning of it is enough to know it by."""
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(ConnectionError):
+            connection.recv(1 << 16)
+            connection.sendall(written + b"\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        with pytest.raises(ControlFailed, match="does not speak HTTP") as failed:
+            call_route(f"http://127.0.0.1:{listener.getsockname()[1]}", "status", {})
+        thread.join()
+    assert len(str(failed.value)) < 300
 
 
 def test_a_refusal_is_told_in_its_own_words():
