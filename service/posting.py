@@ -8,10 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from typing import Any
 
 # A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none, and the rest is not read.
 LONGEST_ANSWER = 8 << 20
@@ -71,7 +68,7 @@ class _PatientSocket(socket.socket):
         super().__init__(family, kind, protocol)
         self._until_s = until_s
 
-    def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         self.settimeout(_left_s(self._until_s))
         return super().recv_into(buffer, nbytes, flags)
 
