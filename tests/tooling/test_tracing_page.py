@@ -64,8 +64,9 @@ VARIABLE_ROWS = _rows("## Variables", ["variable", "read by", "default", "here"]
 
 
 def _name(cell: str) -> str:
-    (name,) = CODE.findall(cell)
-    return name
+    found = CODE.fullmatch(cell)
+    assert found, f"{cell} is not one name"
+    return found[1]
 
 
 def _places(cell: str) -> set[str]:
