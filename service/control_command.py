@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from service.control_client import ANSWER_S, ControlFailed, call_route, complain, default_url, token_of
+from service.control_answers import Drained, Standing
+from service.control_client import (
+    ANSWER_S,
+    ControlFailed,
+    call_route,
+    complain,
+    default_url,
+    shaped,
+    token_of,
+)
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
 
@@ -21,18 +30,20 @@ _LONGEST_DRAIN_S = 86_400.0
 def control_command(command: str, argv: Sequence[str]) -> int:
     """Call one route; returns the exit code.
 
-    0: done, and after `drain` the worker may be deleted. 1: the worker refused, or may not be deleted.
-    2: the address or the time is none. 69: nobody answers.
+    0: done, and after `drain` the worker may be deleted. 1: the worker refused, or answered what is not
+    understood, or may not be deleted. 2: the address or the time is none. 69: nobody answers.
     """
     words = _parser(command).parse_args(argv)
     try:
         url = words.url or default_url(os.environ)
         answer = call_route(url, command, _body(words, os.environ), _patience_s(command, words))
+        standing = shaped(url, answer, Standing)
+        drained = shaped(url, answer, Drained) if "interrupted" in answer else None
     except ControlFailed as exc:
         complain(str(exc))
         return exc.code
-    sys.stdout.write(_shown(answer, as_json=words.json))
-    if command == "drain" and not answer.get("safe_to_delete"):
+    sys.stdout.write(json.dumps(answer, indent=2) + "\n" if words.json else _shown(standing, drained))
+    if command == "drain" and not standing.safe_to_delete:
         return ExitCode.UNEXPECTED
     return ExitCode.PLANNED
 
@@ -74,27 +85,23 @@ def _patience_s(command: str, words: argparse.Namespace) -> float:
     return ANSWER_S + (_LONGEST_DRAIN_S if words.timeout is None else words.timeout)
 
 
-def _shown(answer: dict[str, Any], *, as_json: bool) -> str:
-    if as_json:
-        return json.dumps(answer, indent=2) + "\n"
-    verdict = "safe to delete" if answer["safe_to_delete"] else "NOT safe to delete"
-    if answer["state"] == "drained" and answer.get("in_discovery"):
+def _shown(standing: Standing, drained: Drained | None) -> str:
+    verdict = "safe to delete" if standing.safe_to_delete else "NOT safe to delete"
+    if standing.state == "drained" and standing.in_discovery:
         verdict += ": frontends still find it"
-    sequences = f"{answer['in_flight']} sequence{'' if answer['in_flight'] == 1 else 's'}"
-    lines = [f"{answer['state']}: {answer['live']} live, {sequences} in the engine; {verdict}"]
-    if "interrupted" in answer:
-        lines.append(_drained(answer))
+    sequences = f"{standing.in_flight} sequence{'' if standing.in_flight == 1 else 's'}"
+    lines = [f"{standing.state}: {standing.live} live, {sequences} in the engine; {verdict}"]
+    if drained is not None:
+        lines.append(_fates(drained))
     return "".join(f"{printable(line, sys.stdout.encoding)}\n" for line in lines)
 
 
-def _drained(answer: dict[str, Any]) -> str:
+def _fates(drained: Drained) -> str:
     """What became of those who were live when the door closed."""
-    interrupted, moved, otherwise = answer["interrupted"], answer["moved"], answer["ended_otherwise"]
-    words = (
-        f"drained in {answer['seconds']:.1f} s: {answer['completed']} of {answer['live_at_start']} completed"
-    )
-    if otherwise:
-        words += f", {otherwise} ended otherwise"
-    if interrupted:
-        words += f", {interrupted} interrupted by shutdown, {moved} of them to be continued on another worker"
+    words = f"drained in {drained.seconds:.1f} s: {drained.completed} of {drained.live_at_start} completed"
+    if drained.ended_otherwise:
+        words += f", {drained.ended_otherwise} ended otherwise"
+    if drained.interrupted:
+        words += f", {drained.interrupted} interrupted by shutdown"
+        words += f", {drained.moved} of them to be continued on another worker"
     return words

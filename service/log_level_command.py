@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-from service.control_client import ControlFailed, call_route, complain, default_url, token_of
+from service.control_answers import Level, Levels
+from service.control_client import ControlFailed, call_route, complain, default_url, shaped, token_of
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
 from service.log_level import CONFIGURED, LONGEST_S, folded
@@ -20,17 +20,20 @@ from service.telemetry.levels import LEVELS
 def log_level_command(argv: Sequence[str]) -> int:
     """Call the route and print what holds then; returns the exit code.
 
-    0: done. 1: the worker refused. 2: the address, the level or the time is none. 69: nobody answers.
+    0: done. 1: the worker refused, or answered what is not understood. 2: the address, the level or the time
+    is none. 69: nobody answers.
     """
     words = _parser().parse_args(argv)
     asked = {"level": words.level, "target": words.target, "for_s": words.for_s}
     body = token_of(os.environ) | {key: value for key, value in asked.items() if value is not None}
     try:
-        answer = call_route(words.url or default_url(os.environ), "log_level", body)
+        url = words.url or default_url(os.environ)
+        answer = call_route(url, "log_level", body)
+        told = shaped(url, answer, Levels)
     except ControlFailed as exc:
         complain(str(exc))
         return exc.code
-    lines = json.dumps(answer, indent=2).splitlines() if words.json else map(_line, answer["targets"])
+    lines = json.dumps(answer, indent=2).splitlines() if words.json else map(_line, told.targets)
     sys.stdout.writelines(f"{printable(line, sys.stdout.encoding)}\n" for line in lines)
     return ExitCode.PLANNED
 
@@ -68,12 +71,13 @@ def _seconds(given: str) -> float:
     raise argparse.ArgumentTypeError(f"{given!r} is not allowed: seconds above 0, at most {LONGEST_S:.0f}")
 
 
-def _line(entry: dict[str, Any]) -> str:
-    """None as a level: a file says it, which only the framework reads."""
-    level, configured = (entry[key] or "as DYN_LOGGING_CONFIG_PATH says" for key in ("level", "configured"))
-    words = f"{entry['target']}: {level}"
+def _line(entry: Level) -> str:
+    level, configured = (
+        word or "as DYN_LOGGING_CONFIG_PATH says" for word in (entry.level, entry.configured)
+    )
+    words = f"{entry.target}: {level}"
     if level != configured:
         words += f" (configured: {configured})"
-    if entry["left_s"] is not None:
-        words += f", taken back in {entry['left_s']:.0f} s"
+    if entry.left_s is not None:
+        words += f", taken back in {entry.left_s:.0f} s"
     return words

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
@@ -14,7 +15,7 @@ from service.control_command import control_command
 from tests.doubles.callers import wire_request
 from tests.doubles.endpoints import MoodyEndpoint
 from tests.doubles.engines import ScriptedEngine
-from tests.service.routes import system_server
+from tests.service.routes import answering, system_server
 from tests.service.worker import synthetic
 
 if TYPE_CHECKING:
@@ -142,6 +143,36 @@ def test_options_are_not_guessed(words: list[str], capsys: pytest.CaptureFixture
         control_command("drain", ["--url", "http://127.0.0.1:9", *words])
     assert ended.value.code == 2
     assert "unrecognized arguments" in capsys.readouterr().err
+
+
+_STANDING: dict[str, Any] = {"state": "drained", "live": 0, "in_flight": 0, "safe_to_delete": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        ({"state": "x"}, "live"),
+        ({"stories": []}, "state"),
+        ({**_STANDING, "safe_to_delete": "yes"}, "safe_to_delete"),
+        ({**_STANDING, "in_flight": [1]}, "in_flight"),
+        ({**_STANDING, "interrupted": 0}, "live_at_start"),
+        ({**_STANDING, "state": ["drained"]}, "state"),
+        ({**_STANDING, "live": 10**400}, "live"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["words", "json"])
+@pytest.mark.parametrize("command", ["status", "drain"])
+def test_an_answer_of_another_shape_is_one_line(
+    command: str, words: list[str], answer: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the field that is wrong; nothing that was not understood is safe to delete."""
+    with answering(lambda _name, _body: (200, json.dumps(answer).encode())) as url:
+        assert control_command(command, ["--url", url, *words]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert f"the worker at {url} answers what is not understood here" in line
+    assert named in line
 
 
 @pytest.mark.parametrize("given", ["-20", "nan", "inf", "1e400", "86400.1", "soon", ""])

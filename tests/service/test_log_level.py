@@ -13,7 +13,7 @@ from service.log_level_command import log_level_command
 from service.telemetry.levels import TARGETS, Levels
 from service.telemetry.logs import get_logger
 from service.telemetry.repeats import RepeatLimiter
-from tests.service.routes import system_server
+from tests.service.routes import answering, system_server
 from tests.service.telemetry.readings import all_lines
 
 if TYPE_CHECKING:
@@ -240,6 +240,32 @@ def test_what_no_worker_takes_is_refused_at_once(
         log_level_command([*words, "--url", NOBODY])
     assert ended.value.code == 2
     assert words[-1] in capsys.readouterr().err
+
+
+_ENTRY = {"target": "service", "level": "info", "configured": "info", "left_s": None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        ({"state": "serving"}, "targets"),
+        ({"state": "s", "targets": [{**_ENTRY, "left_s": "z"}]}, "left_s"),
+        ({"state": "s", "targets": [{**_ENTRY, "level": 10}]}, "level"),
+        ({"state": "s", "targets": {"service": "info"}}, "targets"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["words", "json"])
+def test_an_answer_of_another_shape_is_one_line(
+    words: list[str], answer: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the field that is wrong; exit code 1."""
+    with answering(lambda _name, _body: (200, json.dumps(answer).encode())) as url:
+        assert log_level_command(["--url", url, *words]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert f"the worker at {url} answers what is not understood here" in line
+    assert named in line
 
 
 def test_nobody_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
