@@ -89,8 +89,8 @@ _PASSED = """\
 
 Read by the framework or by other components; this worker neither uses nor changes them. There is one
 exception: `DYN_ENGINE_REQUEST_LIMIT` and `DYN_DYNAMO_REQUEST_QUEUE_LIMIT` are taken out of the environment,
-with a warning, since the framework's own queue loses its requests at SIGTERM. Tracing is switched by OpenTelemetry's
-variables, `OTEL_*`: [tracing.md](tracing.md#variables) has them.
+with a warning, since the framework's own queue loses its requests at SIGTERM. Tracing has OpenTelemetry's
+variables, `OTEL_*`: [tracing.md](tracing.md#variables).
 """
 
 
