@@ -5,8 +5,8 @@ request's end, from the times in its story. Only the id of ``actor.execute`` is 
 engine gets the request: it stands in the headers the engine is given.
 
 The spans are built as the SDK's exporters want them (`ReadableSpan`) and not through its tracer, whose
-spans are made for code that is still running: a fifth of the price, measured, with the same bytes
-at the collector.
+spans are made for code that is still running: a sixth of the price, measured, with the same bytes
+at the collector (docs/decisions/0009).
 """
 
 from __future__ import annotations
