@@ -113,6 +113,23 @@ def check_ids(tree: Tree) -> None:
             assert isinstance(told["actor.engine_id"], int)
 
 
+def test_ours_say_whose_they_are(place: Place, trace_id: str) -> None:
+    """The resource has Dynamo's namespace, and this process by the name that its stories have."""
+    ask(place.stack, traceparent(trace_id, SPAN_ID), max_tokens=1)
+    place.wait(trace_id, *HOPS)
+    (resource,) = {
+        tuple(sorted(attributes_of(of_one.resource.attributes).items()))
+        for request in tuple(place.collector.requests)
+        for of_one in request.resource_spans
+        if any(scope.scope.name == "dynamo-actor-worker" for scope in of_one.scope_spans)
+    }
+    told = dict(resource)
+    assert (told["service.name"], told["service.namespace"]) == ("dynamo", "dynamo")
+    (worker,) = place.stack.workers
+    named = worker.control("trace", {"which": "last"})["worker"]
+    assert told["service.instance.id"] == named["instance_id"]
+
+
 def test_hops_are_siblings_below_the_frameworks_span(place: Place, trace_id: str) -> None:
     """One tree, no new root; the hops follow each other, from that span's beginning to the answer's end."""
     ask(place.stack, traceparent(trace_id, SPAN_ID), max_tokens=5)
