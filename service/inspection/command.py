@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -16,10 +17,13 @@ from service.control_client import ControlFailed, complain, default_url, token_o
 from service.exit_codes import ExitCode
 from service.inspection.asking import Heard, Question, hear
 from service.inspection.page import render_page, write_page
+from service.inspection.printable import printable
 from service.inspection.view import view_of
 from service.inspection.waterfall import NARROWEST, render_journey
 from service.telemetry.stories import MOST_TOLD, Kept
 
+# What can be asked for, in the words of those who have it.
+IDS = "the id of its answer (chatcmpl-…), its x-request-id, or its context's, engine's or trace's id"
 # As many as a terminal shows without a pager.
 _IN_A_TERMINAL = 4
 
@@ -44,18 +48,17 @@ def trace_command(argv: Sequence[str], environ: Mapping[str, str] | None = None)
     code = max(asked.code for asked in heard.asked)
     if all(asked.trouble is not None for asked in heard.asked):
         return code
-    return max(code, _show(heard, words))
+    return max(code, _show(heard, words, token_of(surroundings)))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-actor-worker trace",
         description="where requests that have ended spent their time, and why they ended",
+        allow_abbrev=False,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "id", nargs="?", metavar="ID", help="of a request: its context's, engine's or trace's id"
-    )
+    which.add_argument("id", nargs="?", metavar="ID", help=f"of a request: {IDS}")
     for kept, about in (
         (Kept.LAST, "the last ones, newest first (default)"),
         (Kept.SLOWEST, "the slowest of the last ten to twenty minutes"),
@@ -92,7 +95,7 @@ def _question(words: argparse.Namespace) -> Question:
     return Question(words.id, words.which, words.limit or (_IN_A_TERMINAL if is_short else MOST_TOLD))
 
 
-def _show(heard: Heard, words: argparse.Namespace) -> ExitCode:
+def _show(heard: Heard, words: argparse.Namespace, token: Mapping[str, Any]) -> ExitCode:
     if words.json:
         sys.stdout.write(json.dumps(view_of(heard), indent=2) + "\n")
     elif words.html is not None:
@@ -105,9 +108,22 @@ def _show(heard: Heard, words: argparse.Namespace) -> ExitCode:
         sys.stdout.write(f"{number} request{'' if number == 1 else 's'} in {words.html}\n")
     elif heard.journeys:
         _draw(heard)
-    else:
-        sys.stdout.write("no such request is kept\n")
+    if not heard.journeys and not words.json:
+        sys.stdout.write(f"{printable(_nothing(heard, token), sys.stdout.encoding)}\n")
     return ExitCode.PLANNED if heard.journeys or words.id is None else ExitCode.UNEXPECTED
+
+
+def _nothing(heard: Heard, token: Mapping[str, Any]) -> str:
+    """Why there is nothing to show. Asks those who answered whether they keep any request at all."""
+    wanted = heard.question.wanted
+    if wanted in tuple(Kept):
+        return f"no request has the id {wanted}: --{wanted} shows the {wanted} ones"
+    talkers = [asked.worker.url for asked in heard.asked if asked.trouble is None]
+    if not hear(talkers, Question(None, Kept.LAST, 1), token).journeys:
+        return "no request has ended yet"
+    if wanted is None:
+        return "no such request is kept: none failed, stalled, was interrupted or too late"
+    return f"no request with the id {wanted} is kept; an id is {IDS}"
 
 
 def _draw(heard: Heard) -> None:

@@ -53,7 +53,9 @@ class Story(Struct, frozen=True, kw_only=True):
 
     engine_id: Count
     context_id: str
+    x_request_id: str | None = None
     trace_id: str | None
+    span_id: str | None = None
     arrived_at: Annotated[datetime, Meta(tz=True)]
     outcome: str
     phase: str
@@ -63,7 +65,10 @@ class Story(Struct, frozen=True, kw_only=True):
     error_kind: str | None
     error: str | None
     failure_cause: str | None
+    reject_reason: str | None = None
+    refused_field: str | None = None
     n: Count
+    max_tokens: Count | None = None
     prompt_tokens: Count
     cached_tokens: Count
     completion_tokens: Count
@@ -95,6 +100,11 @@ class Worker(Struct, frozen=True):
     version: str | None = None
     engine: str | None = None
     model: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port, as the shell was given them; empty where nobody was asked."""
+        return self.url.removeprefix("http://").rstrip("/")
 
 
 class Answer(Struct, frozen=True):

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
-from protocols.telemetry import Outcome
+from protocols.telemetry import CancelReason, Outcome
 from service.inspection.journeys import Journey, Life
+from service.inspection.pace import steady_stretches
 from service.inspection.printable import printable
 from service.inspection.story import Story, Worker
 from service.inspection.strip import Strip, glyphs_for
@@ -28,6 +29,8 @@ _STYLES = {
     "  prefill": "blue",
     "stream": "green",
 }
+# Who cancels is the client; the worker, or its operator, ends a request early.
+_LEFT = (CancelReason.CLIENT, None)
 _GOOD = frozenset({Outcome.COMPLETED, Outcome.STOPPED_BY_FRONTEND})
 
 
@@ -68,6 +71,11 @@ class _Drawing:
                 yield from self._wrapped(life_line(number, life), "bold")
             yield from self._rows(life)
             yield from self._wrapped(figures(life.story), "default")
+        if story.is_moved:
+            yield from self._wrapped(
+                ["a frontend can continue it", "on a worker which was not asked or has forgotten it"],
+                "yellow",
+            )
         if text := cause(story):
             lines = chop_cells(self._plain(f"because {text}"), self._width)
             yield from (Text(line, "red") for line in lines[:_LONGEST_CAUSE])
@@ -96,6 +104,9 @@ class _Drawing:
         story, glyphs = life.story, self._glyphs
         if story.ttft_ms is not None:
             strip = self._strip()
+            ended_ms = story.duration_ms if story.cancelled_ms is None else story.cancelled_ms
+            for start_ms, end_ms in steady_stretches(story.marks, ended_ms):
+                strip.fill(life.start_ms + start_ms, life.start_ms + end_ms, glyphs.mark, "green")
             for mark in story.marks:
                 strip.put(life.start_ms + mark.at_ms, glyphs.mark, "green")
             strip.put(life.start_ms + story.ttft_ms, glyphs.first_token, "bold green")
@@ -110,7 +121,8 @@ class _Drawing:
             at_ms = life.start_ms + story.cancelled_ms
             strip.fill(at_ms, life.end_ms, glyphs.ending, "red")
             strip.put(at_ms, glyphs.cancelled, "bold red")
-            yield self._row("cancelled", strip, self._plain(story.cancel_reason or ""))
+            label = "cancelled" if story.cancel_reason in _LEFT else "early end"
+            yield self._row(label, strip, self._plain(story.cancel_reason or ""))
 
     def _strip(self) -> Strip:
         cells = self._width - _LABEL - _FIGURE

@@ -19,15 +19,15 @@ def headline(journey: Journey) -> str:
 
 def ending(story: Story) -> str:
     """The outcome, its reason, and how far it came when it did not get all it asked for."""
-    reason = story.cancel_reason or story.finish_reason or story.failure_cause
+    reason = story.cancel_reason or story.finish_reason or story.failure_cause or story.reject_reason
     why = f" ({reason})" if reason and not story.outcome.startswith(reason) else ""
     where = "" if story.outcome == Outcome.COMPLETED else f" in {story.phase}"
     return f"{story.outcome}{why}{where}"
 
 
 def cause(story: Story) -> str:
-    """The error that it ended with, if any."""
-    return ": ".join(text for text in (story.error_kind, story.error) if text)
+    """The error that it ended with, if any, and of a mistake the field that it is in."""
+    return ": ".join(text for text in (story.error_kind, story.error, story.refused_field) if text)
 
 
 def whereabouts(journey: Journey) -> Iterator[str]:
@@ -37,13 +37,15 @@ def whereabouts(journey: Journey) -> Iterator[str]:
     if len(journey.lives) == 1 and (where := place(journey.first.worker)):
         yield where
     yield f"context {story.context_id}"
+    if story.x_request_id not in (None, story.context_id):
+        yield f"x-request-id {story.x_request_id}"
     if story.trace_id is not None:
         yield f"trace {story.trace_id}" + ("" if story.is_sampled else " (not sampled)")
 
 
 def place(worker: Worker) -> str:
-    """As the framework calls the worker, or where it was asked."""
-    name = worker.instance_id or worker.url
+    """Where the worker was asked, which is where it runs; without that as it calls itself."""
+    name = worker.address or worker.instance_id
     engine = " ".join(word for word in (worker.engine, worker.model) if word)
     return f"worker {name}" + (f" ({engine})" if engine else "") if name else ""
 
@@ -68,7 +70,8 @@ def stages(story: Story) -> Iterator[tuple[str, float, float]]:
 def figures(story: Story) -> Iterator[str]:
     """What is counted and measured besides the stages."""
     cached = f" ({story.cached_tokens} cached)" if story.cached_tokens else ""
-    yield f"{story.prompt_tokens} tokens in{cached}, {story.completion_tokens} out"
+    most = "" if story.max_tokens is None else f" of at most {story.max_tokens}"
+    yield f"{story.prompt_tokens} tokens in{cached}, {story.completion_tokens} out{most}"
     if story.ttft_ms is not None:
         yield f"first token after {duration(story.ttft_ms)}"
     if story.itl_mean_ms is not None:

@@ -8,7 +8,7 @@ function overview(data) {
   const durations = requests.map((request) => request.duration_ms);
   const firsts = requests.map((request) => request.ttft_ms);
   const gaps = requests.flatMap((request) => request.lives.map((life) => life.itl_p50_ms));
-  const queues = requests.flatMap((request) => request.lives.map((life) => life.queue_ms));
+  const queues = requests.map(queueOf);
   return [
     el(
       "div",
@@ -51,7 +51,7 @@ function workerList(data) {
       "li",
       { class: worker.trouble === null ? "worker" : "worker silent" },
       el("span", { class: "id" }, workerName(worker)),
-      el("span", { class: "muted" }, worker.trouble ?? (engine || worker.url)),
+      el("span", { class: "muted" }, worker.trouble ?? [engine, worker.instance_id].filter((text) => text).join(", ")),
     );
   });
 }

@@ -27,7 +27,7 @@ const COLUMNS = [
       return proportions(totals, inWords(totals));
     },
   },
-  figure("queue", "To engine", (request) => request.lives[0].queue_ms),
+  figure("queue", "To engine", queueOf),
   figure("ttft", "First token", (request) => request.ttft_ms),
   figure("itl", "Per token", (request) => lastLife(request).itl_p50_ms),
   {
@@ -125,13 +125,13 @@ function requestRow(request, place, data) {
   return row;
 }
 
-// A word in an id, an outcome, a reason or a worker's name; and outcomes to choose from.
+// A word in an id, an outcome, a reason or a worker's name; and outcomes to choose from, of any life.
 function filters(data, narrow) {
-  const outcomes = [...new Set(data.requests.map((request) => request.outcome))].sort();
+  const outcomes = [...new Set(data.requests.flatMap(outcomesOf))].sort();
   const chosen = new Set();
   const word = el("input", { type: "search", placeholder: "Filter by id, reason, worker", "aria-label": "Filter by id, reason or worker", oninput: apply });
   const buttons = outcomes.map((outcome) => {
-    const number = data.requests.filter((request) => request.outcome === outcome).length;
+    const number = data.requests.filter((request) => outcomesOf(request).includes(outcome)).length;
     const button = el("button", { type: "button", class: `chip outcome-${outcome}`, "aria-pressed": "false", onclick: choose }, words(outcome), el("small", {}, count(number)));
     function choose() {
       if (!chosen.delete(outcome)) chosen.add(outcome);
@@ -142,14 +142,14 @@ function filters(data, narrow) {
   });
   function apply() {
     const wanted = word.value.trim().toLowerCase();
-    narrow((request) => (chosen.size === 0 || chosen.has(request.outcome)) && textOf(request, data).includes(wanted));
+    narrow((request) => (chosen.size === 0 || outcomesOf(request).some((outcome) => chosen.has(outcome))) && textOf(request, data).includes(wanted));
   }
   return el("div", { class: "filters" }, word, el("div", { class: "chips", role: "group", "aria-label": "Outcomes" }, buttons));
 }
 
 function textOf(request, data) {
   const texts = request.lives.flatMap((life) => [
-    life.context_id, String(life.engine_id), life.trace_id ?? "", words(life.outcome), reasonOf(life), errorOf(life), workerName(data.workers[life.worker]),
+    life.context_id, String(life.engine_id), life.trace_id ?? "", life.x_request_id ?? "", words(life.outcome), reasonOf(life), errorOf(life), workerName(data.workers[life.worker]), data.workers[life.worker].instance_id ?? "",
   ]);
   return texts.join("\n").toLowerCase();
 }

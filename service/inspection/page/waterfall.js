@@ -113,7 +113,9 @@ function paceRow(life, until) {
   });
   const highest = Math.max(...steps.map(({ rate }) => rate), 0);
   const line = steps.map(({ from, to, rate }) => {
-    const y = highest > 0 ? 100 - 84 * (rate / highest) : 100;
+    // What counts backwards, or in no time at all, has no rate.
+    const part = rate / highest;
+    const y = 100 - 84 * (part > 0 ? Math.min(part, 1) : 0);
     return `L${from} ${y}L${to} ${y}`;
   });
   const area = steps.length > 0 ? `M${points[0].x} 100${line.join("")}L${points[points.length - 1].x} 100Z` : "";

@@ -59,7 +59,7 @@ function words(text) {
 }
 
 function reasonOf(life) {
-  const reason = life.cancel_reason ?? life.finish_reason ?? life.failure_cause;
+  const reason = life.cancel_reason ?? life.finish_reason ?? life.failure_cause ?? life.reject_reason;
   return reason !== null && !life.outcome.startsWith(reason) ? words(reason) : "";
 }
 
@@ -67,8 +67,20 @@ function errorOf(life) {
   return [life.error_kind, life.error].filter((text) => text).join(": ");
 }
 
+// Where it was asked, which is where it runs.
 function workerName(worker) {
-  return worker.instance_id ?? worker.url;
+  return worker.url.replace(/^http:\/\//, "").replace(/\/+$/, "") || (worker.instance_id ?? "");
+}
+
+// How long it waited for an engine in all its lives; null when it reached none.
+function queueOf(request) {
+  const known = request.lives.map((life) => life.queue_ms).filter((length) => length !== null);
+  return known.length === 0 ? null : known.reduce((sum, length) => sum + length, 0);
+}
+
+// A request that was moved ended more than once.
+function outcomesOf(request) {
+  return [...new Set(request.lives.map((life) => life.outcome))];
 }
 
 // The stages of one life on the request's time axis; "execute" as what it consists of.

@@ -82,7 +82,8 @@ def tales_of_each() -> list[RequestStory]:
             finish_reason="length",
             pace=pace,
             chunks=9,
-            trace_headers=SAMPLED,
+            max_tokens=16,
+            trace_headers={**SAMPLED, "x-request-id": "gateway-1"},
         ),
         tale(
             Outcome.STOPPED_BY_FRONTEND,

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quiet")]
 ROW = "tr.request"
 OPEN = "tr.more:not([hidden])"
 # Places of the columns that are seen on a wide window.
-DURATION, FIRST_TOKEN = 3, 6
+DURATION, TO_ENGINE, FIRST_TOKEN = 3, 5, 6
 
 
 def _order(browser: Browser) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_moved_request_is_one_waterfall(browser: Browser, page: Path):
     browser.open(page)
     _open_row(browser, "moved")
     assert browser.texts(f"{OPEN} .across.life strong") == ["Life 1", "Life 2"]
-    assert browser.texts(f"{OPEN} .across.life .id") == ["one", "two"]
+    assert browser.texts(f"{OPEN} .across.life .id") == ["one:9090", "two:9090"]
     edges: dict[str, list[float]] = browser.run(
         f"const bars = [...document.querySelectorAll('{OPEN} .bar')];"
         "const of = (kind) => bars.filter((bar) => bar.classList.contains(kind))"
@@ -176,6 +176,7 @@ def test_rows_can_be_narrowed(browser: Browser, page: Path):
     """By outcome, by a word of an id, a reason, or a worker; an open row goes with its waterfall."""
     browser.open(page)
     browser.click(".chip.outcome-failed")
+    assert browser.texts(".chip.outcome-interrupted small") == ["2"]
     assert _order(browser) == ["broken"]
     browser.click(".chip.outcome-deadline")
     assert set(_order(browser)) == {"broken", "late"}
@@ -184,6 +185,39 @@ def test_rows_can_be_narrowed(browser: Browser, page: Path):
     browser.type("input", "xyz")
     assert _order(browser) == []
     assert browser.texts(".empty") == ["No request is left: another word, or other outcomes?"]
+
+
+def test_a_life_that_was_interrupted_is_found_though_another_one_completed(browser: Browser, page: Path):
+    """Chips are of all lives: a page of what failed is full of requests that went well elsewhere."""
+    browser.open(page)
+    browser.click(".chip.outcome-interrupted")
+    assert set(_order(browser)) == {"cut", "moved"}
+    browser.click(".chip.outcome-interrupted")
+    browser.click(".chip.outcome-completed")
+    assert set(_order(browser)) >= {"well", "moved"}
+
+
+def test_the_way_to_the_engine_is_that_of_all_lives(browser: Browser, page: Path):
+    """A request that was moved waited twice."""
+    browser.open(page)
+    waits = browser.run(
+        f"return [...document.querySelectorAll('{ROW}')].map((row) => "
+        f"[row.querySelector('.toggle').innerText.trim(), row.cells[{TO_ENGINE}].innerText.trim()]);"
+    )
+    assert dict(waits)["well"] == "250 ms"
+    assert dict(waits)["moved"] == "500 ms"
+
+
+def test_a_worker_is_named_by_its_address_and_its_instance(browser: Browser, page: Path):
+    """The one to go to, and the one to search for in logs and spans."""
+    browser.open(page)
+    _open_row(browser, "well")
+    facts = dict(zip(browser.texts(f"{OPEN} dt"), browser.texts(f"{OPEN} dd"), strict=True))
+    assert (facts["Worker"], facts["Instance"]) == ("one:9090", "one")
+    assert facts["Caller's id"] == "gateway-1"
+    assert facts["Asked for"] == "at most 16 tokens"
+    browser.type("input", "gateway-1")
+    assert _order(browser) == ["well"]
 
 
 def test_nothing_from_outside_becomes_markup(browser: Browser, page: Path):
@@ -202,7 +236,7 @@ def test_nothing_from_outside_becomes_markup(browser: Browser, page: Path):
 def test_a_worker_that_was_silent_is_named(browser: Browser, page: Path):
     """Whoever reads the page must know that it is not all."""
     browser.open(page)
-    assert browser.texts(".worker.silent .id") == ["http://three:9090"]
+    assert browser.texts(".worker.silent .id") == ["three:9090"]
     assert "no worker answers" in browser.texts(".worker.silent .muted")[0]
 
 

@@ -91,16 +91,18 @@ def test_the_last_ones_are_shown_first(open_teller: OpenTeller, capsys: pytest.C
         (["--failed"], [3]),
         (["2"], [2]),
         (["ctx-7"], [4, 3, 2, 1]),
+        (["chatcmpl-ctx-7", "--limit", "2"], [4, 3]),
+        (["gateway-1"], [2]),
         ([TRACE_ID], [1]),
     ],
 )
 def test_what_can_be_asked_for(
     open_teller: OpenTeller, capsys: pytest.CaptureFixture[str], asked: list[str], expected: list[int]
 ):
-    """The slowest, the failed, or one by the id of the engine, the context or the trace."""
+    """The slowest, the failed, or one by the engine's id, or the context's, trace's, answer's or caller's."""
     told = (
         tale(engine_id=1, trace_headers=SAMPLED),
-        tale(engine_id=2, arrived_s=90.0, ended_s=103.0),
+        tale(engine_id=2, arrived_s=90.0, ended_s=103.0, trace_headers={"x-request-id": "gateway-1"}),
         tale(Outcome.FAILED, engine_id=3, arrived_s=95.0, ended_s=104.0),
         tale(engine_id=4, arrived_s=104.0, ended_s=105.0),
     )
@@ -110,11 +112,33 @@ def test_what_can_be_asked_for(
 
 
 def test_an_id_that_nobody_keeps_ends_with_1(open_teller: OpenTeller, capsys: pytest.CaptureFixture[str]):
-    """A script that asks for one can tell; a worker without any story is in order."""
-    with open_teller("one") as url:
-        assert trace_command(["lost", "--url", url]) == 1
-        assert capsys.readouterr().out == "no such request is kept\n"
+    """A script that asks for one can tell; a person is told which id that was, and what is one."""
+    with open_teller("one", tale()) as url:
+        assert trace_command(["lost\x1b[2J", "--url", url]) == 1
+        said = capsys.readouterr().out
+        assert said.startswith("no request with the id lost\\x1b[2J is kept; an id is the id of its answer")
+        assert "x-request-id" in said
         assert trace_command(["--failed", "--url", url]) == 0
+        assert capsys.readouterr().out.startswith("no such request is kept: none failed")
+
+
+def test_a_worker_without_any_story_is_in_order(open_teller: OpenTeller, capsys: pytest.CaptureFixture[str]):
+    """It is not the id's fault then."""
+    with open_teller("one") as url:
+        for words, code in (([], 0), (["--failed"], 0), (["--slowest"], 0), (["lost"], 1)):
+            assert trace_command([*words, "--url", url]) == code
+            assert capsys.readouterr().out == "no request has ended yet\n"
+
+
+@pytest.mark.parametrize("word", ["last", "slowest", "failed"])
+def test_a_word_that_is_an_option_is_hinted_at(
+    open_teller: OpenTeller, capsys: pytest.CaptureFixture[str], word: str
+):
+    """It is looked for as an id, which somebody may have chosen; most people meant the option."""
+    with open_teller("one", tale()) as url, open_teller("two", tale(context_id=word)) as chosen:
+        assert trace_command([word, "--url", url]) == 1
+        assert f"--{word} shows" in capsys.readouterr().out
+        assert trace_command([word, "--url", chosen]) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,6 +147,7 @@ def test_an_id_that_nobody_keeps_ends_with_1(open_teller: OpenTeller, capsys: py
         (["--last", "--failed"], "--failed: not allowed with argument --last"),
         (["7", "--slowest"], "not allowed with argument"),
         (["--json", "--html", "x"], "not allowed with argument"),
+        (["--slow"], "unrecognized arguments"),
         (["--limit", "0"], "--limit: '0' is not allowed: a number from 1 to 64"),
         (["--limit", "65"], "--limit: '65' is not allowed"),
         (["--limit", "many"], "--limit: 'many' is not allowed"),
@@ -147,7 +172,8 @@ def test_the_lives_of_a_moved_request_are_joined(open_teller: OpenTeller, capsys
         back = capsys.readouterr().out
     assert _headlines(forth) == _headlines(back)
     assert re.fullmatch(r"request 40  completed \(length\)  \d+\.\d{3} s in 2 lives", _headlines(forth)[0])
-    assert re.findall(r" of worker (\w+)", forth) == ["one", "two"]
+    addresses = [url.removeprefix("http://") for url in (one, two)]
+    assert re.findall(r" of worker (\S+)", forth) == addresses
     (gap,) = [line for line in forth.splitlines() if line.startswith("gap")]
     assert 249 < float(gap.split()[-2]) < 251
 
@@ -316,6 +342,10 @@ def test_a_page_is_written_whole_or_not_at_all(
         assert trace_command(["--html", str(file), "--url", url]) == 0
         assert capsys.readouterr().out == f"1 request in {file}\n"
         assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+        assert trace_command(["lost", "--html", str(file), "--url", url]) == 1
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == f"0 requests in {file}"
+        assert said[1].startswith("no request with the id lost is kept")
         assert trace_command(["--html", str(tmp_path / "nowhere" / "x"), "--url", url]) == 2
         assert "nowhere" in capsys.readouterr().err
         assert trace_command(["--html", str(tmp_path), "--url", url]) == 2

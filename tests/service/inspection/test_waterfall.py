@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
 from rich.cells import cell_len
 
-from protocols.telemetry import Outcome, Phase
+from actors.pacing import Pacing
+from protocols.rejections import RejectReason
+from protocols.telemetry import CancelReason, Outcome, Phase
 from service.inspection.journeys import Life, journeys_of
 from service.inspection.story import Story
 from service.inspection.waterfall import render_journey, render_story
@@ -17,6 +22,11 @@ from service.telemetry.stories import story_as_dict
 from tests.service.inspection.fleet import HOSTILE, continued, fleet, life, moved
 from tests.service.inspection.strategies import lives
 from tests.service.telemetry.tales import SAMPLED, tale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocols.telemetry import RequestStory
 
 
 def _lines(*told: Life, width: int = 66, encoding: str = "utf-8") -> list[str]:
@@ -32,7 +42,7 @@ def test_a_served_request():
     )
     assert _lines(life(served)) == [
         "request 7  completed (length)  2500.000 ms",
-        "2026-11-30 17:33:20.000 UTC, worker one (torch smollm2-135m),",
+        "2026-11-30 17:33:20.000 UTC, worker one:9090 (torch smollm2-135m),",
         "context ctx-7, trace 0123456789abcdef0123456789abcdef",
         "intake    ██·········································    62.500 ms",
         "resolve   ·██········································    62.500 ms",
@@ -40,7 +50,7 @@ def test_a_served_request():
         "  waiting ··███······································   125.000 ms",
         "  prefill ····█████··································   250.000 ms",
         "stream    ········███████████████████████████████████  2000.000 ms",
-        "tokens    ········◆···│··│··│···│··│···│··│···│··│··│     9 chunks",
+        "tokens    ········◆││││││││││││││││││││││││││││││││││     9 chunks",
         "12 tokens in (4 cached), 9 out, first token after 500.000 ms,",
         "then one every 250.000 ms",
     ]
@@ -53,26 +63,26 @@ def test_a_moved_request():
         "2026-11-30 17:33:20.000 UTC, context moved,",
         "trace 0123456789abcdef0123456789abcdef",
         "life 1: interrupted (drain) in decode, 2500.000 ms,",
-        "request 40 of worker one (torch smollm2-135m)",
+        "request 40 of worker one:9090 (torch smollm2-135m)",
         "intake    █··········································    62.500 ms",
         "resolve   ██·········································    62.500 ms",
         "execute   ·████······································   375.000 ms",
         "  waiting ·██········································   125.000 ms",
         "  prefill ··███······································   250.000 ms",
         "stream    ····█████████████████······················  2000.000 ms",
-        "tokens    ····◆·│·│·│·│·│·│·│·│······················     0 chunks",
-        "cancelled ····················✕······················        drain",
+        "tokens    ····◆││││││││││││││││······················     0 chunks",
+        "early end ····················✕······················        drain",
         "12 tokens in (4 cached), 9 out, first token after 500.000 ms",
         "gap       ····················░░░····················   250.000 ms",
         "life 2: completed (length), 2500.000 ms,",
-        "request 3 of worker two (torch smollm2-135m)",
+        "request 3 of worker two:9090 (torch smollm2-135m)",
         "intake    ······················██···················    62.500 ms",
         "resolve   ·······················█···················    62.500 ms",
         "execute   ·······················████················   375.000 ms",
         "  waiting ·······················██··················   125.000 ms",
         "  prefill ························███················   250.000 ms",
         "stream    ··························█████████████████  2000.000 ms",
-        "tokens    ··························◆·││·│·││·│·││·││     0 chunks",
+        "tokens    ··························◆││││││││││││││││     0 chunks",
         "12 tokens in (4 cached), 9 out, first token after 500.000 ms,",
         "then one every 250.000 ms, half of them within 200.000 ms",
     ]
@@ -90,7 +100,86 @@ def test_what_lost_its_memory_and_left_early():
     lines = {line.plain.split()[0]: line.plain for line in render_journey(asleep)}
     assert lines["preempted"].count("▼") == 8
     assert lines["preempted"].endswith("11 times")
-    assert lines["cancelled"].endswith("✕        stall")
+    assert lines["early"].endswith("✕        stall")
+
+
+def _tokens_row(told: RequestStory, width: int) -> str:
+    """From its first token on."""
+    (row,) = [line for line in _lines(life(told), width=width) if line.startswith("tokens")]
+    return row[: width - 13].partition("◆")[2]
+
+
+def _long_answer(gap_s: Callable[[int], float]) -> RequestStory:
+    """Of 200 tokens, each so long after the one before it; its marks are thinned as a request's are."""
+    pacing = Pacing()
+    at_s = 100.5
+    for number in range(200):
+        at_s += gap_s(number) if number else 0.0
+        pacing.note(at_s, 1)
+    return tale(pace=pacing.pace(), ended_s=at_s, completion_tokens=200)
+
+
+@pytest.mark.parametrize("width", [66, 100, 160, 300])
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_a_steady_answer_has_no_hole(width: int, slower: float):
+    """However few of its marks are kept, and however wide the terminal; a little jitter is steady too."""
+    row = _tokens_row(_long_answer(lambda number: 0.05 * (slower if number % 7 == 0 else 1.0)), width)
+    assert set(row) == {"│"}
+
+
+@pytest.mark.parametrize("width", [66, 100, 160])
+def test_a_stall_is_a_hole(width: int):
+    """A second without any token, in the middle of ten seconds of them, is as long as it was."""
+    row = _tokens_row(_long_answer(lambda number: 1.0 if number == 100 else 0.05), width)
+    (hole,) = re.findall(r"│(·+)│", row)
+    assert len(hole) == pytest.approx(len(row) * 1.0 / 10.9, abs=3)
+    assert row.strip("│") == hole
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        (CancelReason.CLIENT, "cancelled"),
+        (CancelReason.DEADLINE, "early end"),
+        (CancelReason.STALL, "early end"),
+        (CancelReason.DRAIN, "early end"),
+    ],
+)
+def test_only_a_client_cancels(reason: CancelReason, label: str):
+    """What the worker ended early is called so, with the reason beside it."""
+    told = tale(Outcome.CANCELLED, cancel_reason=reason, cancelled_s=102.0)
+    (row,) = [line for line in _lines(life(told)) if "✕" in line]
+    assert row.startswith(f"{label} ")
+    assert row.endswith(f" {reason}")
+
+
+def test_a_request_that_goes_on_elsewhere_says_so():
+    """Who looks at its first life only must not take it for lost; with the next one it is no news."""
+    said = "a frontend can continue it"
+    assert any(said in line for line in _lines(life(moved())))
+    assert not any(said in line for line in _lines(life(moved()), life(continued(), "two", 2.75)))
+
+
+def test_the_ids_that_a_client_has_are_shown():
+    """The caller's own header beside the context's id; and how much was asked for."""
+    told = tale(trace_headers={"x-request-id": "gateway-1"}, max_tokens=16)
+    lines = "\n".join(_lines(life(told), width=120))
+    assert "context ctx-7, x-request-id gateway-1" in lines
+    assert "9 out of at most 16," in lines
+
+
+def test_a_refusal_says_which_field_was_wrong():
+    """By its name; what was in it is the caller's."""
+    told = tale(
+        Outcome.REFUSED,
+        Phase.RESOLVING,
+        error_kind="InvalidRequest",
+        reject_reason=RejectReason.INVALID_REQUEST,
+        refused_field="sampling_options.n",
+    )
+    lines = _lines(life(told))
+    assert lines[0].startswith("request 7  refused (invalid_request) in resolving")
+    assert lines[-1] == "because InvalidRequest: sampling_options.n"
 
 
 def test_a_request_that_ended_early_says_where_and_why():
