@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 # A worker's longest answer is 64 stories in 200 KB. Whoever sends more is none, and the rest is not read.
-LONGEST_ANSWER = 8 << 20
+_LONGEST_ANSWER = 2 << 20
 _PIECE = 1 << 16
 
 # Told of each piece's length before it is kept; what it raises ends the call.
@@ -44,7 +44,7 @@ def post(
 
 def _text_of(response: http.client.HTTPResponse, on_piece: OnPiece) -> str:
     answer = bytearray()
-    while len(answer) < LONGEST_ANSWER and (piece := response.read1(_PIECE)):
+    while len(answer) < _LONGEST_ANSWER and (piece := response.read1(_PIECE)):
         on_piece(len(piece))
         answer += piece
     return answer.decode(errors="replace")

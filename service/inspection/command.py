@@ -42,13 +42,23 @@ def trace_command(argv: Sequence[str], environ: Mapping[str, str] | None = None)
         complain(str(exc))
         return exc.code
     heard = hear(urls, _question(words), token_of(surroundings))
-    for asked in heard.asked:
-        if asked.trouble is not None:
-            complain(asked.trouble)
+    _complain_of(heard)
     code = max(asked.code for asked in heard.asked)
     if all(asked.trouble is not None for asked in heard.asked):
         return code
     return max(code, _show(heard, words, token_of(surroundings)))
+
+
+def _complain_of(heard: Heard) -> None:
+    """Of those who told nothing, and of what could not be asked."""
+    for asked in heard.asked:
+        if asked.trouble is not None:
+            complain(asked.trouble)
+    if heard.unasked:
+        complain(
+            f"{heard.unasked} of the requests may have lives on other workers: not all of these were asked, "
+            "or answered; ask for one by its id"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

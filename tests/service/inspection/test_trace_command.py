@@ -262,7 +262,7 @@ def test_stories_that_make_no_sense_are_refused_by_name(
     with answering(lambda _name, _body: (200, told)) as url:
         assert trace_command(["--url", url]) == 1
     captured = capsys.readouterr()
-    assert f"the worker at {url} tells stories that are not understood here" in captured.err
+    assert f"the worker at {url} answers what is not understood here" in captured.err
     assert named in captured.err
 
 
