@@ -35,7 +35,9 @@ class Ledger:
         self.last_id = EngineId(0)
         self._on_change: list[Callable[[], None]] = []
         self.started = 0
-        self._live_probes = 0
+        # Requests without an outcome, admitted or not; health probes are in no count. One number: scrapes
+        # read it in threads of their own.
+        self.live_count = 0
         # Places taken at the door. Probes are counted apart: they never take a user's place.
         self.admitted = 0
         self.admitted_probes = 0
@@ -54,9 +56,8 @@ class Ledger:
         ticket = Ticket(engine_id, caller, outbox, Times(arrived_s=self._clock()), is_probe=is_probe)
         self._live[engine_id] = ticket
         self._by_context.setdefault(caller.context_id, []).append(ticket)
-        if is_probe:
-            self._live_probes += 1
-        else:
+        if not is_probe:
+            self.live_count += 1
             self.started += 1
         self._changed()
         return ticket
@@ -142,11 +143,6 @@ class Ledger:
         return iter(tuple(self._unread.values()))
 
     @property
-    def live_count(self) -> int:
-        """Requests without an outcome, admitted or not; health probes are in no count."""
-        return len(self._live) - self._live_probes
-
-    @property
     def oldest_live_id(self) -> EngineId | None:
         """The live request that began first, health probes aside; None when nobody is live."""
         return next((engine_id for engine_id, ticket in self._live.items() if not ticket.is_probe), None)
@@ -167,7 +163,7 @@ class Ledger:
 
     def _forget(self, ticket: Ticket) -> None:
         del self._live[ticket.engine_id]
-        self._live_probes -= ticket.is_probe
+        self.live_count -= not ticket.is_probe
         namesakes = self._by_context[ticket.caller.context_id]
         namesakes.remove(ticket)
         if not namesakes:

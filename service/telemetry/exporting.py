@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,7 @@ class _CountedExporter(SpanExporter):
         self.taken = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Never raises: an exporter that does has not delivered."""
+        """Never raises: an exporter that does has not delivered, and listeners count their own bugs."""
         self.taken += len(spans)
         try:
             result = self._inner.export(spans)
@@ -123,7 +124,8 @@ class _CountedExporter(SpanExporter):
                 return result
             self._settled += len(spans)
         if result is not SpanExportResult.SUCCESS:
-            self._on_lost("export_failed", len(spans))
+            with suppress(Exception):
+                self._on_lost("export_failed", len(spans))
         return result
 
     def shutdown(self) -> None:

@@ -97,6 +97,7 @@ class LiveGauges:
         """
         self._graph = None
         self.used_blocks = self.cached_blocks = 0
+        self.step_s = 0.0
 
     @property
     def running_requests(self) -> int:

@@ -1,7 +1,8 @@
 """The graph's listener: hears once, tells metrics, stories, log and spans.
 
 A listener that breaks (a full disk behind the log, a bug) is counted and named; the graph never
-notices. Health probes reach the log at DEBUG and nothing else.
+notices. Not guarded is what is told once a step or a chunk, and only adds to counters: `step_done`,
+`count_chunk`, `kv_events`, `on_bound`. Health probes reach the log at DEBUG and nothing else.
 """
 
 from __future__ import annotations
@@ -120,11 +121,11 @@ class Recorder:
 
     def watch(self, graph: GraphView) -> None:
         """The graph is open: its gauges are read at every scrape from now on."""
-        self._metrics.watch(graph)
+        self._guard("metrics", partial(self._metrics.watch, graph))
 
     def graph_closed(self) -> None:
         """The graph is closed, in whatever way: nothing is live any more."""
-        self._metrics.graph_closed()
+        self._guard("metrics", self._metrics.graph_closed)
 
     def shutdown(self) -> None:
         """Send what still waits. Blocks for at most 2 s; never raises; idempotent. Any thread."""
@@ -146,8 +147,14 @@ class Recorder:
 
     def request_ended(self, story: RequestStory) -> None:
         """Compute the figures once and let everybody write them down."""
-        figures = figures_of(story)
-        for listener, tell in self._of_probe if story.is_probe else self._of_request:
+        listeners = self._of_probe if story.is_probe else self._of_request
+        try:
+            figures = figures_of(story)
+        except Exception as exc:  # then nobody has anything to write down
+            for listener, _ in listeners:
+                self._failed(listener, exc)
+            return
+        for listener, tell in listeners:
             try:
                 tell(story, figures)
             except Exception as exc:
@@ -159,30 +166,30 @@ class Recorder:
 
     def request_cancelled(self, reason: CancelReason, phase: Phase) -> None:
         """A request is being ended early."""
-        self._metrics.request_cancelled(reason, phase)
+        self._guard("metrics", partial(self._metrics.request_cancelled, reason, phase))
         self._guard("log", partial(self._log.request_cancelled, reason, phase))
 
     def abort_told(self, abort: AbortStory) -> None:
         """An abort was asked for, confirmed, or not confirmed in time."""
-        self._metrics.abort_told(abort)
+        self._guard("metrics", partial(self._metrics.abort_told, abort))
         self._guard("log", partial(self._log.abort_told, abort))
         if self._spans is not None:
             self._guard("spans", partial(self._spans.abort_told, abort))
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
-        """The engine made a step."""
+        """The engine made a step. Not guarded: once a step, for all requests."""
         self._metrics.step_done(step, tokens)
 
     def state_changed(self, state: WorkerState) -> None:
         """The worker moved on in its life."""
-        self._metrics.state_changed(state)
+        self._guard("metrics", partial(self._metrics.state_changed, state))
         self._guard("log", partial(self._log.state_changed, state))
         if self._spans is not None:
             self._guard("spans", partial(self._spans.state_changed, state))
 
     def drain_progress(self, remaining: int, left_s: float) -> None:
         """While draining: so many requests are left, and for how long they may be."""
-        self._metrics.drain_progress(remaining)
+        self._guard("metrics", partial(self._metrics.drain_progress, remaining))
         self._guard("log", partial(self._log.drain_progress, remaining, left_s))
 
     def readers_awaited(self, readers: int, left_s: float) -> None:
@@ -191,7 +198,7 @@ class Recorder:
 
     def drain_ended(self, report: DrainReport) -> None:
         """A drain is over."""
-        self._metrics.drain_ended(report.seconds)
+        self._guard("metrics", partial(self._metrics.drain_ended, report.seconds))
         self._guard("log", partial(self._log.drain_ended, report))
         if self._spans is not None:
             self._guard("spans", partial(self._spans.drain_ended, report))
@@ -205,7 +212,7 @@ class Recorder:
             self._guard("log", self._log.answer_not_read)
 
     def _on_loop_lag(self, seconds: float) -> None:
-        self._metrics.loop_lag(seconds)
+        self._guard("metrics", partial(self._metrics.loop_lag, seconds))
         if seconds >= LATE_S:
             self._guard("log", partial(self._log.loop_stalled, seconds))
 
@@ -252,7 +259,10 @@ def _build_spans(
 
     def on_lost(reason: str, count: int) -> None:
         metrics.spans_lost(reason, count)
-        log.spans_lost(reason, count)
+        try:
+            log.spans_lost(reason, count)
+        except Exception:  # in the exporter's thread as well, where nobody else would count it
+            metrics.listener_failed("log")
 
     quiet_library("opentelemetry", metrics.bounds)
     return Spans(

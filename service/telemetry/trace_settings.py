@@ -22,6 +22,9 @@ _DELAY = "OTEL_BSP_SCHEDULE_DELAY"
 _SAMPLER, _NONE_AT_ALL = "OTEL_TRACES_SAMPLER", "always_off"
 # The SDK's own defaults: spans, spans, milliseconds.
 _DEFAULT_QUEUE, _DEFAULT_BATCH, _DEFAULT_DELAY_MS = 2048, 512, 5000
+# More is a slip of the pen, and not without danger: the SDK's thread dies of a delay that no timer can hold.
+_MOST_SPANS, _MOST_DELAY_MS = 1_000_000, 3_600_000
+_MOST_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +48,12 @@ def read_trace_settings(environ: Mapping[str, str]) -> TraceSettings | None:
         return None
     if environ.get(_SAMPLER) == _NONE_AT_ALL:
         return None
-    queue_spans = _whole(environ, _QUEUE, _DEFAULT_QUEUE)
+    queue_spans = _whole(environ, _QUEUE, _DEFAULT_QUEUE, _MOST_SPANS)
     return TraceSettings(
         protocol=_protocol(environ),
         queue_spans=queue_spans,
-        batch_spans=min(_whole(environ, _BATCH, _DEFAULT_BATCH), queue_spans),
-        delay_ms=_whole(environ, _DELAY, _DEFAULT_DELAY_MS),
+        batch_spans=min(_whole(environ, _BATCH, _DEFAULT_BATCH, _MOST_SPANS), queue_spans),
+        delay_ms=_whole(environ, _DELAY, _DEFAULT_DELAY_MS, _MOST_DELAY_MS),
         has_roots=_has_roots(environ),
     )
 
@@ -69,12 +72,15 @@ def _protocol(environ: Mapping[str, str]) -> Protocol:
     return "grpc"
 
 
-def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+def _whole(environ: Mapping[str, str], name: str, default: int, most: int) -> int:
     text = environ.get(name, "")
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError([Problem(name, text, "a whole number above 0")])
+    # Python does not read thousands of digits.
+    is_readable = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_readable or not 1 <= int(text) <= most:
+        unit = "milliseconds" if name == _DELAY else "spans"
+        raise ConfigError([Problem(name, text, f"a whole number of {unit}, 1 to {most}")])
     return int(text)
 
 

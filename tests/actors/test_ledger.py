@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,9 @@ from tests.doubles.callers import FakeCaller, Reader
 from tests.doubles.scheduling import run_seeded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
     from actors.ticket import Ticket
 
 DONE = Terminal(finish_reason=FinishReason.LENGTH)
@@ -179,6 +183,25 @@ class TestPhases:
 
 
 class TestProbes:
+    def test_no_scrape_finds_a_probe_among_the_live(self, office: Office) -> None:
+        """Whenever its thread looks, between any two lines of the ledger, while probes come and go."""
+        office.open()
+        seen: set[int] = set()
+
+        def look(frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
+            if frame.f_globals["__name__"] != "actors.ledger":
+                return None
+            seen.add(office.ledger.live_count)
+            return look
+
+        before = sys.gettrace()
+        sys.settrace(look)
+        try:
+            office.ledger.end(office.open(is_probe=True), Outcome.COMPLETED, DONE)
+        finally:
+            sys.settrace(before)
+        assert seen == {1}
+
     def test_a_probe_takes_no_users_place(self, office: Office) -> None:
         """Probes are counted apart."""
         probe = office.open(is_probe=True)

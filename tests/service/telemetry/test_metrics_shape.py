@@ -243,6 +243,17 @@ def test_a_step_moves_exactly_these():
     }
 
 
+def test_the_last_step_stays_until_the_graph_is_closed():
+    """Then there is no engine whose step it could be."""
+    metrics = _new_metrics()
+    before = _shape(metrics)
+    metrics.step_done(EngineStep([], 1.0, 1.5, used_blocks=10), tokens=0)
+    metrics.step_done(EngineStep([], 2.0, 2.25), tokens=0)
+    assert changes(before, _shape(metrics)) == {"iteration_latency_seconds": 0.25}
+    metrics.graph_closed()
+    assert _shape(metrics)["iteration_latency_seconds"] == 0
+
+
 def test_the_engines_own_words_are_in_its_labels():
     """What is live is read when asked; what is fixed stands in labels of a constant."""
     found = _shape(_new_metrics())

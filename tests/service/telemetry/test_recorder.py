@@ -21,7 +21,7 @@ from service.inspection.story import Story
 from service.inspection.waterfall import render_story
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.loop_lag import INTERVAL_S, LoopLag
-from service.telemetry.metrics import Metrics
+from service.telemetry.metrics import LISTENERS, Metrics
 from service.telemetry.recorder import Recorder
 from service.telemetry.request_log import RequestLog
 from service.telemetry.stories import Kept, Stories
@@ -353,6 +353,42 @@ def test_a_broken_listener_breaks_nothing_else(lines: Lines, broken: str):
     failures = lines.named("telemetry.listener_failed")
     assert [line["listener"] for line in failures] == ([] if broken == "log" else [broken])
     assert "Jane" not in lines.text
+
+
+class _BrokenMetrics(_Broken):
+    """Only what is told without a guard, and the count of what broke, works."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.registry = metrics.registry
+        self.bounds = metrics.bounds
+        self.count_chunk = metrics.count_chunk
+        self.kv_events = metrics.kv_events
+        self.step_done = metrics.step_done
+        self.listener_failed = metrics.listener_failed
+
+
+def test_broken_metrics_break_nothing_else(lines: Lines):
+    """Each report that was not counted is, as one that was not; the graph and the log never notice."""
+    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2")
+    broken: Any = _BrokenMetrics(metrics)
+    recorder = Recorder(broken, Stories(), RequestLog(), None)
+    _tell_everything(recorder)
+    recorder.watch(broken)
+    recorder.graph_closed()
+    # An end, a cancel, an abort, a state, a drain's progress and end, a graph's opening and end.
+    assert samples_of(metrics.registry)['telemetry_errors_total{listener="metrics"}'] == 8
+    assert len(lines.named("request.ended")) == len(lines.named("drain.ended")) == 1
+
+
+def test_a_story_without_figures_is_counted_for_each_who_would_write_it(lines: Lines):
+    """A bug in what is computed from it never reaches the graph."""
+    metrics = Metrics(version="1", engine="torch", framework_version="1.4.2")
+    recorder = Recorder(metrics, Stories(), RequestLog(), None)
+    recorder.request_ended(tale(arrived_s=None))
+    counted = samples_of(metrics.registry)
+    failed = {listener: counted[f'telemetry_errors_total{{listener="{listener}"}}'] for listener in LISTENERS}
+    assert failed == {"metrics": 1, "stories": 1, "log": 1, "spans": 0}
+    assert {line["listener"] for line in lines.named("telemetry.listener_failed")} == {"metrics", "stories"}
 
 
 @pytest.mark.anyio
