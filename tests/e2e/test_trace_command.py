@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.request_lines import TRACED
 from tests.e2e.stacks import Reader, Stack
 from tests.e2e.waiting import wait_until
 
@@ -69,3 +71,28 @@ def test_a_moved_request_is_one_request_with_two_lives(new_stack: StackFactory, 
     page = tmp_path / "trace.html"
     assert _trace(stack, "--html", str(page)) == f"1 request in {page}\n"
     assert before["context_id"] in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "one two"}]}),
+        ("completions", {"prompt": "one two"}),
+    ],
+)
+def test_a_client_finds_its_request_by_the_ids_that_it_has(
+    new_stack: StackFactory, path: str, asked: dict[str, Any]
+) -> None:
+    """The id of the answer that it got, and the one that it sent."""
+    stack = new_stack(environ=TRACED)
+    connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
+    headers = {"Content-Type": "application/json", "x-request-id": "gateway-1"}
+    body = {"model": stack.model(), "max_tokens": 4, **asked}
+    connection.request("POST", f"/v1/{path}", json.dumps(body), headers)
+    answer_id = json.loads(connection.getresponse().read())["id"]
+    connection.close()
+    for wanted in (answer_id, "gateway-1"):
+        (request,) = json.loads(_trace(stack, wanted, "--json"))["requests"]
+        (life,) = request["lives"]
+        assert answer_id.endswith(life["context_id"])
+        assert life["x_request_id"] == "gateway-1"
