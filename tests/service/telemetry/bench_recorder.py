@@ -22,6 +22,7 @@ from protocols.spec import Sampling
 from protocols.steps import EngineStep
 from protocols.telemetry import NullTelemetry
 from service.telemetry.exporting import Pipeline
+from service.telemetry.logs import configure_logging
 from service.telemetry.metrics import Metrics
 from service.telemetry.recorder import Recorder
 from service.telemetry.request_log import RequestLog
@@ -123,6 +124,7 @@ def main() -> None:
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
     os.dup2(sink, 1)
+    configure_logging(os.environ)
     configure_dynamo_logging()
     off, exporting = _recorder(None), _recorder(_Taker())
     provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
