@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,9 +50,11 @@ def _talking(first: bytes, then: bytes) -> Iterator[tuple[str, threading.Event]]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         talking = threading.Thread(target=lambda: talk(listener.accept()[0]))
         talking.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", is_called
-        is_over.set()
-        talking.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", is_called
+        finally:
+            is_over.set()
+            talking.join()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -94,7 +97,7 @@ def test_results_come_in_the_order_of_their_calls():
     before = threading.active_count()
     counts = at_once([first, second, *[threading.active_count] * 20], 2)
     assert max(counts) <= before + 2
-    assert at_once([lambda number=number: number for number in range(50)], 7) == list(range(50))
+    assert at_once([partial(int, number) for number in range(50)], 7) == list(range(50))
 
 
 def test_what_a_call_raises_is_raised_and_ends_the_rest():
@@ -124,11 +127,12 @@ def _answer_of(*lives: Any) -> bytes:
 
 def _asked_by(number: int, answer: Callable[[int, dict[str, Any]], bytes]) -> Heard:
     """What so many workers tell, each by its place and the body."""
+
+    def answer_of(place: int, _name: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        return 200, answer(place, body)
+
     with ExitStack() as fleet:
-        urls = [
-            fleet.enter_context(answering(lambda _name, body, place=place: (200, answer(place, body))))
-            for place in range(number)
-        ]
+        urls = [fleet.enter_context(answering(partial(answer_of, place))) for place in range(number)]
         return hear(urls, _LAST, {})
 
 
