@@ -39,8 +39,8 @@ def _talking(first: bytes, then: bytes) -> Iterator[tuple[str, threading.Event]]
     """A server that never comes to an end; its address, and when somebody has called it."""
     is_called, is_over = threading.Event(), threading.Event()
 
-    def talk(connection: socket.socket) -> None:
-        with connection, suppress(ConnectionError):
+    def talk(listener: socket.socket) -> None:
+        with suppress(OSError), listener.accept()[0] as connection:
             connection.recv(1 << 16)
             connection.sendall(first)
             is_called.set()
@@ -48,7 +48,8 @@ def _talking(first: bytes, then: bytes) -> Iterator[tuple[str, threading.Event]]
                 connection.sendall(then)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        talking = threading.Thread(target=lambda: talk(listener.accept()[0]))
+        listener.settimeout(PATIENCE_S)
+        talking = threading.Thread(target=talk, args=(listener,))
         talking.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", is_called
