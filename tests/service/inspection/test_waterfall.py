@@ -122,7 +122,7 @@ def _long_answer(gap_s: Callable[[int], float]) -> RequestStory:
 @pytest.mark.parametrize("width", [66, 100, 160, 300])
 @pytest.mark.parametrize("slower", [1.0, 1.5, 3.0])
 def test_a_steady_answer_has_no_hole(width: int, slower: float):
-    """However few of its marks are kept, and however wide the terminal; a slow step among others is no stall."""
+    """However few of its marks are kept, however wide the terminal; one slow step of many is no stall."""
     row = _tokens_row(_long_answer(lambda number: 0.05 * (slower if number % 40 == 20 else 1.0)), width)
     assert set(row) == {"│"}
 
