@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from actors.engines.torch.side_lane import SideLane
 from protocols.bounds import Bound
 from tests.doubles.listeners import RecordingTelemetry
 
+ROOT = Path(__file__).resolve().parents[4]
 # A turn that nothing here reaches unless it hangs, and one that is over at once.
 LONG_S = 60.0
 SHORT_S = 0.001
@@ -389,3 +392,47 @@ def test_the_interpreter_changes_hands_quickly_while_somebody_is_alone(stage: St
     hanging[1][2].set()
     stage.await_late()
     assert sys.getswitchinterval() == before_s
+
+
+# In a process of its own: one that hangs here cannot even be ended by the test's own time-out.
+INTERRUPTS = """
+import sys, threading, time
+from actors.engines.torch.side_job import Job
+
+def loops():
+    until_s = time.monotonic() + 0.02
+    while time.monotonic() < until_s:
+        pass
+
+errors = 0
+for number in range(40):
+    job = Job(loops)
+    thread = threading.Thread(target=job.perform)
+    thread.start()
+    time.sleep(number / 2000)
+    job.interrupt()
+    thread.join()
+    errors += job.error is not None
+assert errors
+
+lines = []
+def look(frame, event, _):
+    lines.append(event)
+    return look
+def traced():
+    one = 1
+    return one + 1
+sys.settrace(look)
+traced()
+sys.settrace(None)
+print(lines)
+"""
+
+
+def test_nothing_is_left_of_an_interrupt() -> None:
+    """Whenever it came, the interpreter has forgotten it: a debugger can still follow the process."""
+    # The test's own time-out cannot end what hangs there.
+    child = subprocess.run(
+        [sys.executable, "-c", INTERRUPTS], cwd=ROOT, capture_output=True, text=True, timeout=15, check=False
+    )
+    assert (child.returncode, child.stdout) == (0, "['call', 'line', 'line', 'return']\n"), child.stderr
