@@ -64,4 +64,5 @@ class Strip:
         last = len(self._cells) - 1
         if self._total_ms <= 0:
             return 0
-        return min(max(int(at_ms / self._total_ms * len(self._cells)), 0), last)
+        # A total may be so short that the quotient of two times is no number any more.
+        return min(max(int(min(at_ms / self._total_ms, 1.0) * len(self._cells)), 0), last)

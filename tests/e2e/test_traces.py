@@ -58,7 +58,9 @@ class Place:
 
     def wait(self, trace_id: str, *ours: str, requests: int = 1) -> Tree:
         (worker,) = self.stack.workers
-        return wait_tree(self.collector, trace_id, *ours, requests=requests, log=worker.log)
+        return wait_tree(
+            self.collector, trace_id, *ours, requests=requests, log=worker.log, poke=worker.status
+        )
 
     def engine_headers(self, trace_id: str) -> list[str]:
         """The ``traceparent`` of everything the engine got of this trace, in order."""

@@ -112,20 +112,32 @@ def tree_of(collector: Collector, trace_id: str) -> Tree:
 
 
 def wait_tree(
-    collector: Collector, trace_id: str, *ours: str, requests: int = 1, log: Callable[[], str] = str
+    collector: Collector,
+    trace_id: str,
+    *ours: str,
+    requests: int = 1,
+    log: Callable[[], str] = str,
+    poke: Callable[[], object] = str,
 ) -> Tree:
     """Until the framework's spans of so many requests, and exactly these of ours, have come.
 
-    log: what the worker says, for the text of a failure.
+    log: what the worker says, for the text of a failure. poke: makes the worker enter Python. What the
+    framework drops elsewhere it lets go of then, its call's context among it, whose span ends with it: on a
+    worker that nobody asks anything, nor scrapes, that span waits.
     """
     wanted = Counter(dict.fromkeys(FRAMEWORK, requests)) + Counter(ours)
 
     def names() -> Counter[str]:
         return Counter(span.name for span in tree_of(collector, trace_id).spans)
 
-    wait_until(
-        lambda: wanted <= names(), lambda: f"{wanted - names()} is missing in {names()}\n{log()}", 30.0
-    )
+    def is_whole() -> bool:
+        poke()
+        return wanted <= names()
+
+    def what() -> str:
+        return f"{wanted - names()} is missing in {names()}\n{log()}"
+
+    wait_until(is_whole, what, 30.0, every_s=0.05)
     tree = tree_of(collector, trace_id)
     assert tree.ours == sorted(ours)
     return tree
