@@ -15,6 +15,8 @@ class Expected:
 
     deadline: what the worker raises when a deadline has passed; deadline_unary: what becomes of it once
     there were tokens. answers_while_stopping: whether control routes answer after a signal.
+    leaves_by_itself: whether a frontend whose stream to a worker breaks takes the request to another one
+    without being told: for the first worker its caller has left.
     """
 
     refused_completion: int
@@ -25,6 +27,7 @@ class Expected:
     deadline_event: int
     healthy_while_stopping: int
     answers_while_stopping: bool
+    leaves_by_itself: bool
 
 
 _TABLE = {
@@ -37,6 +40,7 @@ _TABLE = {
         deadline_event=500,
         healthy_while_stopping=200,
         answers_while_stopping=True,
+        leaves_by_itself=False,
     ),
     "1.6": Expected(
         refused_completion=400,
@@ -47,6 +51,7 @@ _TABLE = {
         deadline_event=499,
         healthy_while_stopping=503,
         answers_while_stopping=False,
+        leaves_by_itself=True,
     ),
 }
 

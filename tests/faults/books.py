@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.compat.expected import expected
 from tests.e2e.request_lines import request_lines, trace_id
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 _ENDED_EARLY = frozenset({"interrupted", "failed"})
 # What a worker says of a request that goes on at another one; refused: it came when admission was closed.
 _HANDED_ON = frozenset({"interrupted", "refused"})
+# The same where the frontend went by itself.
+_LEFT = frozenset({"cancelled"})
 
 
 def misbooked(answers: Iterable[Answer], ended: str, others: Sequence[str]) -> list[str]:
@@ -59,5 +62,6 @@ def _tells_error(here: list[str], elsewhere: list[str]) -> bool:
 def _is_whole(answer: Answer, here: list[str], elsewhere: list[str]) -> bool:
     if not elsewhere:
         return here == ["completed"]
-    is_handed_on = not here or (answer.kind.is_movable and _HANDED_ON.issuperset(here))
+    gone = _HANDED_ON | _LEFT if expected().leaves_by_itself else _HANDED_ON
+    is_handed_on = not here or (answer.kind.is_movable and gone.issuperset(here))
     return elsewhere == ["completed"] and is_handed_on
