@@ -87,7 +87,7 @@ class CancellationMonitor:
                 self._abandon(ticket)
         for ticket in self._ledger.live():
             if ticket.deadline_s is not None and now_s >= ticket.deadline_s:
-                ticket.times.cancelled_s = ticket.deadline_s
+                ticket.times.wish_end(ticket.deadline_s)
                 self.end_early(ticket, CancelReason.DEADLINE)
             elif self._is_stalled(ticket, now_s):
                 self.end_early(ticket, CancelReason.STALL)

@@ -115,7 +115,7 @@ class Graph:
         # Once a request: however often the framework says it, the lane cannot be filled by one of them.
         for ticket in stopped:
             ticket.is_cancel_posted = True
-            self._note_left(ticket)
+            ticket.times.wish_end(self._around.clock())
         self._tell_monitor(CancelContext(context_id))
 
     def reader_gone(self, ticket: Ticket) -> None:
@@ -127,7 +127,7 @@ class Graph:
             return
         # Written before the message: the request may end in another way before the monitor reads it.
         ticket.is_reader_gone = True
-        self._note_left(ticket)
+        ticket.times.wish_end(self._around.clock())
         self._tell_monitor(ReaderGone(ticket.engine_id))
 
     async def drain_by(self, ladder: DrainLadder) -> DrainReport:
@@ -146,10 +146,6 @@ class Graph:
             error = EngineShutdown("this worker can no longer serve")
             self.ledger.end(ticket, Outcome.FAILED, Terminal(error=error))
         self._lanes.close()
-
-    def _note_left(self, ticket: Ticket) -> None:
-        if ticket.times.cancelled_s is None:
-            ticket.times.cancelled_s = self._around.clock()
 
     def _tell_monitor(self, message: MonitorControl) -> None:
         try:

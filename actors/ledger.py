@@ -115,8 +115,7 @@ class Ledger:
 
     def note_cancel(self, ticket: Ticket, reason: CancelReason) -> None:
         """Write why a request is about to end early; the first reason holds. Probes are in no count."""
-        if ticket.times.cancelled_s is None:
-            ticket.times.cancelled_s = self._clock()
+        ticket.times.wish_end(self._clock())
         ticket.cancel_reason = ticket.cancel_reason or reason
         if not ticket.is_probe:
             self._telemetry.request_cancelled(ticket.cancel_reason, ticket.phase)

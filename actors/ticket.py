@@ -35,7 +35,12 @@ class Times:
     resolved_s: float | None = None  # resolver
     submitted_s: float | None = None  # executor
     first_token_s: float | None = None  # streamer
-    cancelled_s: float | None = None  # whoever learns first that it will end early
+    cancelled_s: float | None = None  # `wish_end`
+
+    def wish_end(self, at_s: float) -> None:
+        """Whoever learns that the request will end early: the first one's time holds."""
+        if self.cancelled_s is None:
+            self.cancelled_s = at_s
 
 
 @dataclass(slots=True, eq=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -33,6 +34,31 @@ class ControlFailed(Exception):
     def __init__(self, text: str, code: ExitCode) -> None:
         self.code = code
         super().__init__(text)
+
+
+def command_parser(command: str, about: str) -> argparse.ArgumentParser:
+    """With what every command about one worker takes: which one, and how its answer is shown."""
+    parser = argparse.ArgumentParser(
+        prog=f"dynamo-actor-worker {command}", description=about, allow_abbrev=False
+    )
+    parser.add_argument("--url", help="the worker's system server (default: 127.0.0.1, port DYN_SYSTEM_PORT)")
+    parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
+    return parser
+
+
+def seconds_of(longest_s: float, *, may_be_zero: bool) -> Callable[[str], float]:
+    """A type for argparse, which names the option and ends with 2: what the worker takes as a time."""
+    range_of = (
+        f"seconds from 0 to {longest_s:.0f}" if may_be_zero else f"seconds above 0, at most {longest_s:.0f}"
+    )
+
+    def seconds(given: str) -> float:
+        with suppress(ValueError):
+            if 0 <= (found := float(given)) <= longest_s and (found or may_be_zero):
+                return found
+        raise argparse.ArgumentTypeError(f"{given!r} is not allowed: {range_of}")
+
+    return seconds
 
 
 def default_url(environ: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from service.control_answers import Drained, Standing
@@ -15,8 +14,10 @@ from service.control_client import (
     ANSWER_S,
     ControlFailed,
     call_route,
+    command_parser,
     complain,
     default_url,
+    seconds_of,
     shaped,
     token_of,
 )
@@ -54,24 +55,15 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "resume": "bring a drained worker back",
         "status": "where a worker is, and whether it may be deleted",
     }
-    parser = argparse.ArgumentParser(
-        prog=f"dynamo-actor-worker {command}", description=about[command], allow_abbrev=False
-    )
-    parser.add_argument("--url", help="the worker's system server (default: 127.0.0.1, port DYN_SYSTEM_PORT)")
-    parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
+    parser = command_parser(command, about[command])
     if command == "drain":
         parser.add_argument(
-            "--timeout", type=_seconds, metavar="S", help="seconds the drain may take (default: the worker's)"
+            "--timeout",
+            type=seconds_of(_LONGEST_DRAIN_S, may_be_zero=True),
+            metavar="S",
+            help="seconds the drain may take (default: the worker's)",
         )
     return parser
-
-
-def _seconds(given: str) -> float:
-    """What the worker takes as a drain's time. Refused here, argparse names the option and ends with 2."""
-    with suppress(ValueError):
-        if 0 <= (seconds := float(given)) <= _LONGEST_DRAIN_S:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{given!r} is not allowed: seconds from 0 to {_LONGEST_DRAIN_S:.0f}")
 
 
 def _body(words: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -7,10 +7,18 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 from service.control_answers import Level, Levels
-from service.control_client import ControlFailed, call_route, complain, default_url, shaped, token_of
+from service.control_client import (
+    ControlFailed,
+    call_route,
+    command_parser,
+    complain,
+    default_url,
+    seconds_of,
+    shaped,
+    token_of,
+)
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
 from service.log_level import CONFIGURED, LONGEST_S, folded
@@ -39,11 +47,8 @@ def log_level_command(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dynamo-actor-worker log-level",
-        description="how much a running worker writes to its log; without a level, what holds now",
-        allow_abbrev=False,
-    )
+    about = "how much a running worker writes to its log; without a level, what holds now"
+    parser = command_parser("log-level", about)
     parser.add_argument(
         "level",
         nargs="?",
@@ -53,22 +58,16 @@ def _parser() -> argparse.ArgumentParser:
         help=f"one of {', '.join(LEVELS)}, or {CONFIGURED}: as DYN_LOG says",
     )
     parser.add_argument(
-        "--for", dest="for_s", type=_seconds, metavar="S", help="seconds until it is taken back"
+        "--for",
+        dest="for_s",
+        type=seconds_of(LONGEST_S, may_be_zero=False),
+        metavar="S",
+        help="seconds until it is taken back",
     )
     parser.add_argument(
         "--target", help="whose lines: actor, actors, service (default: all of them) or one below"
     )
-    parser.add_argument("--url", help="the worker's system server (default: 127.0.0.1, port DYN_SYSTEM_PORT)")
-    parser.add_argument("--json", action="store_true", help="the worker's answer as it came")
     return parser
-
-
-def _seconds(given: str) -> float:
-    """What the worker takes. Refused here, argparse names the option and ends with 2."""
-    with suppress(ValueError):
-        if 0 < (seconds := float(given)) <= LONGEST_S:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{given!r} is not allowed: seconds above 0, at most {LONGEST_S:.0f}")
 
 
 def _line(entry: Level) -> str:

@@ -68,11 +68,12 @@ def run(argv: Sequence[str], signals: StopSignals) -> int:
 
 
 def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
+    if command not in ("serve", "demo"):
+        # A half-done answer is no answer: what comes after `&&` must not run.
+        signals.exit_at_once_with(ExitCode.UNEXPECTED)
     # Each command imports what it needs and nothing else: `model` must not wait for the framework.
     match command:
         case "model":
-            # A half-done answer is no answer: what comes after `&&` must not run.
-            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.models.command import model_command  # noqa: PLC0415
 
             return model_command(rest)
@@ -81,17 +82,14 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
 
             return demo_command(rest, signals)
         case "trace":
-            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.inspection.command import trace_command  # noqa: PLC0415
 
             return trace_command(rest)
         case "log-level":
-            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.log_level_command import log_level_command  # noqa: PLC0415
 
             return log_level_command(rest)
         case "drain" | "resume" | "status":
-            signals.exit_at_once_with(ExitCode.UNEXPECTED)
             from service.control_command import control_command  # noqa: PLC0415
 
             return control_command(command, rest)

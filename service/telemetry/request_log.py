@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocols.bounds import Bound, ignore_bound
 from protocols.telemetry import AbortResult, Outcome, WorkerState
-from service.telemetry.identifiers import shown_id
+from service.telemetry.identifiers import callers_id, shown_id
 from service.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class RequestLog:
     def _ids_of(self, story: RequestStory, figures: Figures) -> dict[str, Any]:
         """Ours, Dynamo's, the caller's; trace and span as the framework's own lines name them."""
         trace, before = figures.trace, story.predecessor
-        callers = (story.trace_headers or {}).get("x-request-id")
+        callers = callers_id(story.trace_headers)
         return {
             "engine_id": story.engine_id,
             "context_id": self._shown(story.context_id),

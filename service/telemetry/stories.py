@@ -175,15 +175,32 @@ def story_as_dict(story: RequestStory, clock_began_s: float = 0.0) -> dict[str, 
     the waiting room and how long in the engine's prefill.
     """
     figures = figures_of(story)
-    callers = callers_id(story.trace_headers)
     arrived = datetime.fromtimestamp(clock_began_s + story.arrived_s, UTC)
+    return {
+        **_names_in(story, figures),
+        "arrived_at": arrived.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        **_end_in(story),
+        **_sizes_in(story),
+        **_times_in(story, figures),
+        "hops": [_hop_as_dict(hop, figures) for hop in figures.hops],
+    }
+
+
+def _names_in(story: RequestStory, figures: Figures) -> dict[str, Any]:
+    callers, trace = callers_id(story.trace_headers), figures.trace
     return {
         "engine_id": story.engine_id,
         "context_id": shown_id(story.context_id),
         "x_request_id": None if callers is None else shown_id(callers),
-        "trace_id": None if figures.trace is None else figures.trace.trace_id,
-        "span_id": None if figures.trace is None else figures.trace.span_id,
-        "arrived_at": arrived.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "trace_id": None if trace is None else trace.trace_id,
+        "span_id": None if trace is None else trace.span_id,
+        "is_sampled": trace is not None and trace.is_sampled,
+        "predecessor": None if story.predecessor is None else story.predecessor._asdict(),
+    }
+
+
+def _end_in(story: RequestStory) -> dict[str, Any]:
+    return {
         "outcome": story.outcome.value,
         "phase": story.phase.value,
         "finish_reason": story.finish_reason,
@@ -194,28 +211,33 @@ def story_as_dict(story: RequestStory, clock_began_s: float = 0.0) -> dict[str, 
         "failure_cause": story.failure_cause,
         "reject_reason": story.reject_reason,
         "refused_field": story.refused_field,
+        "is_moved": story.is_moved,
+    }
+
+
+def _sizes_in(story: RequestStory) -> dict[str, Any]:
+    return {
         "n": story.n,
         "max_tokens": story.max_tokens,
         "prompt_tokens": story.prompt_tokens,
         "cached_tokens": story.cached_tokens,
         "completion_tokens": story.completion_tokens,
         "chunks": story.chunks,
+        "preemptions": story.preemptions,
+    }
+
+
+def _times_in(story: RequestStory, figures: Figures) -> dict[str, Any]:
+    marks = zip(story.pace.at_s, story.pace.tokens, strict=True)
+    return {
         "duration_ms": _ms(figures.request_s),
         "queue_ms": _ms(figures.queue_s),
         "ttft_ms": _ms(figures.ttft_s),
         "itl_mean_ms": _ms(figures.itl_mean_s),
         "itl_p50_ms": _ms(figures.itl_p50_s),
         "cancelled_ms": _ms(figures.cancelled_s),
-        "preemptions": story.preemptions,
         "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
-        "marks": [
-            [_since(at_s, figures), tokens]
-            for at_s, tokens in zip(story.pace.at_s, story.pace.tokens, strict=True)
-        ],
-        "is_sampled": figures.trace is not None and figures.trace.is_sampled,
-        "is_moved": story.is_moved,
-        "predecessor": None if story.predecessor is None else story.predecessor._asdict(),
-        "hops": [_hop_as_dict(hop, figures) for hop in figures.hops],
+        "marks": [[_since(at_s, figures), tokens] for at_s, tokens in marks],
     }
 
 
