@@ -11,33 +11,30 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-import service.main
+from tests.doubles.changed_engine import serve_changed
 
 if TYPE_CHECKING:
     from actors.engines.synthetic import SyntheticEngine
     from protocols.engine import Engine
-    from service.stopping import StopSignals
+    from tests.doubles.changed_engine import Change
 
 
-def _make_hostile() -> None:
-    """Put the hostile engine where the worker builds its engine."""
+def hostile() -> Change:
+    """Put the hostile engine around the one that the worker builds."""
     import msgspec
 
-    from service import assembly
     from tests.doubles.hostile_engine import HostileEngine, HostileSettings
     from tests.doubles.process_engine import ProcessEngine
 
     settings = msgspec.json.decode(os.environ.get("HOSTILE_ENGINE", "{}"), type=HostileSettings)
-    build_paced = assembly.build_engine
     arm = _breaking(settings.breaks) if settings.breaks else _nothing
 
-    def build_hostile(*what: Any) -> Engine:
-        paced = build_paced(*what)
+    def spoil(paced: Engine) -> Engine:
         if not settings.in_process:
             paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
         return HostileEngine(paced, settings, arm)
 
-    setattr(assembly, "build_engine", build_hostile)  # noqa: B010 - its parameters are not ours to repeat
+    return spoil
 
 
 def _breaking(place: str) -> Callable[[], None]:
@@ -65,17 +62,5 @@ def _nothing() -> None:
     """There is no actor to break."""
 
 
-def main() -> None:
-    """Signals first, as in the console script; the hostile parts are built when it begins to serve."""
-    dispatch = service.main._dispatch
-
-    def dispatch_hostile(command: str, rest: list[str], signals: StopSignals) -> int:
-        _make_hostile()
-        return dispatch(command, rest, signals)
-
-    service.main._dispatch = dispatch_hostile
-    service.main.entry_point()
-
-
 if __name__ == "__main__":
-    main()
+    serve_changed(hostile)

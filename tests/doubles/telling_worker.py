@@ -9,27 +9,22 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import service.main
+from tests.doubles.changed_engine import serve_changed
 
 if TYPE_CHECKING:
-    from actors.engines.synthetic import SyntheticEngine
     from protocols.engine import Engine
     from protocols.spec import GenerationSpec
     from protocols.steps import EngineId
-    from service.stopping import StopSignals
+    from tests.doubles.changed_engine import Change
 
 
-def _make_telling() -> None:
+def telling() -> Change:
     """Let the engine that the worker builds tell what it is given."""
-    from service import assembly
-
     told = Path(os.environ["TOLD_FILE"])
-    build_engine = assembly.build_engine
 
-    def build_telling(*what: Any) -> Engine:
-        engine = cast("SyntheticEngine", build_engine(*what))
+    def tell(engine: Engine) -> Engine:
         submit = engine.submit
 
         def submit_and_tell(engine_id: EngineId, spec: GenerationSpec) -> None:
@@ -41,20 +36,8 @@ def _make_telling() -> None:
         setattr(engine, "submit", submit_and_tell)  # noqa: B010 - the engine itself, heard
         return engine
 
-    setattr(assembly, "build_engine", build_telling)  # noqa: B010 - its parameters are not ours to repeat
-
-
-def main() -> None:
-    """Signals first, as in the console script; the engine is changed when it begins to serve."""
-    dispatch = service.main._dispatch
-
-    def dispatch_telling(command: str, rest: list[str], signals: StopSignals) -> int:
-        _make_telling()
-        return dispatch(command, rest, signals)
-
-    service.main._dispatch = dispatch_telling
-    service.main.entry_point()
+    return tell
 
 
 if __name__ == "__main__":
-    main()
+    serve_changed(telling)

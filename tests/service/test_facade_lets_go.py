@@ -68,6 +68,17 @@ def _is_let_go(worker: FacadeWorker, call: BridgeCall, client: Watched) -> bool:
     return True
 
 
+def _in_the_middle(engine: ScriptedEngine, worker: FacadeWorker) -> tuple[Watched, BridgeCall]:
+    """A client, and its request that has got its first token."""
+    client = Watched()
+    worker.open()
+    call = worker.ask(wire_request(), client)
+    worker.until(lambda: engine.live)
+    worker.say(1, 5)
+    call.step()
+    return client, call
+
+
 def test_after_an_answer_that_was_read_to_its_end(open_worker: OpenWorker) -> None:
     """The last tokens come with the finish, and are read after it."""
     engine, client = ScriptedEngine(), Watched()
@@ -92,13 +103,9 @@ def test_after_a_refusal(open_worker: OpenWorker) -> None:
 
 def test_after_a_failure_of_the_engine(open_worker: OpenWorker) -> None:
     """Some tokens, then its fault."""
-    engine, client = ScriptedEngine(), Watched()
+    engine = ScriptedEngine()
     with open_worker(engine) as worker:
-        worker.open()
-        call = worker.ask(wire_request(), client)
-        worker.until(lambda: engine.live)
-        worker.say(1, 5)
-        call.step()
+        client, call = _in_the_middle(engine, worker)
         worker.fail(1, "a fault")
         call.read_to_end()
         assert worker.outcomes == {"failed": 1}
@@ -107,13 +114,9 @@ def test_after_a_failure_of_the_engine(open_worker: OpenWorker) -> None:
 
 def test_after_a_client_that_left(open_worker: OpenWorker) -> None:
     """Its request ends, whoever holds the rest of the answer."""
-    engine, client = ScriptedEngine(), Watched()
+    engine = ScriptedEngine()
     with open_worker(engine) as worker:
-        worker.open()
-        call = worker.ask(wire_request(), client)
-        worker.until(lambda: engine.live)
-        worker.say(1, 5)
-        call.step()
+        client, call = _in_the_middle(engine, worker)
         worker.leave(client)
         call.read_to_end()
         assert worker.outcomes == {"cancelled": 1}

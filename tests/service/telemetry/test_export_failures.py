@@ -55,14 +55,20 @@ def _shut_down(recorder: Recorder) -> None:
     assert time.monotonic() - began_s < _PATIENCE_S
 
 
-@pytest.mark.usefixtures("lines")
-def test_a_collector_that_says_no(open_collector: OpenCollector, new_recorder: NewRecorder):
-    """Its spans are lost and counted; nothing is raised."""
+def _refused(open_collector: OpenCollector, new_recorder: NewRecorder) -> Recorder:
+    """One whose only request a collector did not take."""
     with open_collector(refuses=True) as collector:
         recorder = new_recorder(_environ())
         recorder.request_ended(tale(trace_headers=SAMPLED))
         recorder.shutdown()
         assert collector.asked.is_set()
+    return recorder
+
+
+@pytest.mark.usefixtures("lines")
+def test_a_collector_that_says_no(open_collector: OpenCollector, new_recorder: NewRecorder):
+    """Its spans are lost and counted; nothing is raised."""
+    recorder = _refused(open_collector, new_recorder)
     assert _lost(recorder) == {'{reason="export_failed"}': 4}
 
 
@@ -244,11 +250,7 @@ def test_a_loss_is_counted_also_when_the_log_is_broken(
 ):
     """And so is the line that was not written."""
     logging.getLogger().addHandler(_FullDisk())
-    with open_collector(refuses=True) as collector:
-        recorder = new_recorder(_environ())
-        recorder.request_ended(tale(trace_headers=SAMPLED))
-        recorder.shutdown()
-        assert collector.asked.is_set()
+    recorder = _refused(open_collector, new_recorder)
     assert _lost(recorder) == {'{reason="export_failed"}': 4}
     assert samples_of(recorder.registry)['telemetry_errors_total{listener="log"}'] == 1
 

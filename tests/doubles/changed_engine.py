@@ -1,0 +1,34 @@
+"""The console script with another engine than it would build; all else is the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import service.main
+
+if TYPE_CHECKING:
+    from protocols.engine import Engine
+    from service.stopping import StopSignals
+
+# From the engine that the worker would have to the one that it gets.
+Change = Callable[["Engine"], "Engine"]
+
+
+def serve_changed(prepare: Callable[[], Change]) -> None:
+    """Signals first, as in the console script. prepare: called when the worker begins to serve."""
+    dispatch = service.main._dispatch
+
+    def dispatch_changed(command: str, rest: list[str], signals: StopSignals) -> int:
+        from service import assembly
+
+        change, build_engine = prepare(), assembly.build_engine
+
+        def build_changed(*what: Any) -> Engine:
+            return change(build_engine(*what))
+
+        setattr(assembly, "build_engine", build_changed)  # noqa: B010 - its parameters are not ours to repeat
+        return dispatch(command, rest, signals)
+
+    service.main._dispatch = dispatch_changed
+    service.main.entry_point()
