@@ -1,4 +1,7 @@
-"""Executor: owns the engine. Submits while there is capacity, relays steps, aborts in one place."""
+"""Executor: owns the engine. Submits while there is capacity, relays steps, aborts in one place.
+
+Longer than the other actors: whoever may touch the rows of what the engine has is in this file.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@
 
 Every call arrives in an asyncio task of its own, and so does every step of ``generate()``. So
 nothing here is held across a ``yield``, no task group is opened here, and what must outlive a call
-lives in the graph, which the supervisor holds open.
+lives in the graph, which the supervisor holds open. The file is long because the contract is: a method for
+each of its calls, a few lines each.
 """
 
 from __future__ import annotations

@@ -285,12 +285,13 @@ def test_a_passed_deadline_is_an_error_with_its_moment(place: Place, trace_id: s
     assert tree.told("actor.cancel")["actor.cancel.reason"] == "deadline"
 
 
-def test_both_lives_of_a_moved_request_are_one_trace(word_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", sorted(COLLECTORS))
+def test_both_lives_of_a_moved_request_are_one_trace(word_model: Path, tmp_path: Path, protocol: str) -> None:
     """A drain in mid-stream: the second life lies beside the first, and names it as the framework does."""
     trace_id = secrets.token_hex(16)
     options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "20"]
-    with COLLECTORS["grpc"]() as collector:
-        environ = exporting_to(collector, "grpc")
+    with COLLECTORS[protocol]() as collector:
+        environ = exporting_to(collector, protocol)
         with Stack(tmp_path, [*options, "--drain-timeout", "1"], workers=2, environ=environ) as stack:
             with asking(stack, traceparent(trace_id, SPAN_ID), max_tokens=120) as response:
                 response.read(600)
