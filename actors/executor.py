@@ -126,7 +126,7 @@ class Executor:
 
     def _is_free_for(self, spec: GenerationSpec) -> bool:
         """Whether the engine could run this now, beside nobody."""
-        return not self._is_busy() and self._rows.used + spec.n <= self._limits.batch
+        return not self._is_busy() and self._rows.used + spec.sequences <= self._limits.batch
 
     async def _serve_requests(self) -> None:
         async for resolved in receive_all(self._lanes.inbox):
@@ -172,7 +172,7 @@ class Executor:
         if ticket.is_probe:
             self._probes.add(resolved)
             return
-        if self._waiting_room or self._rows.used + resolved.spec.n > self._limits.capacity:
+        if self._waiting_room or self._rows.used + resolved.spec.sequences > self._limits.capacity:
             self._telemetry.bound_reached(Bound.ENGINE_SEQUENCES)
         self._waiting_room.add(resolved)
         self._fill()

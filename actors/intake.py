@@ -16,7 +16,7 @@ from actors.ticket import Ticket
 from protocols.bounds import Bound
 from protocols.errors import Overloaded, ServiceError
 from protocols.messages import Admitted, Submit
-from protocols.requests import decode_request, unknown_keys
+from protocols.requests import PrefillResult, decode_request, unknown_keys
 from protocols.steps import FinishReason
 from protocols.telemetry import CancelReason, Outcome, Telemetry
 from protocols.trace_link import read_trace_link
@@ -82,6 +82,7 @@ class RequestIntake:
         self._name_unknown(submit.wire)
         ticket.prompt_tokens = len(request.token_ids)
         ticket.predecessor = read_trace_link(request.migration_link)
+        _note_prefilled(ticket, request.prefill_result)
         if is_vouched_for:
             self._ledger.answer_probe(ticket)
             return None
@@ -104,3 +105,11 @@ class RequestIntake:
         self._ledger.note_cancel(ticket, CancelReason.CLIENT)
         terminal = Terminal(finish_reason=FinishReason.CANCELLED)
         self._ledger.end(ticket, Outcome.CANCELLED, terminal, drop_waiting=True)
+
+
+def _note_prefilled(ticket: Ticket, answer: PrefillResult | None) -> None:
+    """The worker that computed the prompt knows what it had not to compute."""
+    details = None if answer is None else answer.prompt_tokens_details
+    if details is not None and details.cached_tokens is not None:
+        ticket.has_prefilled_prompt = True
+        ticket.cached_tokens = min(details.cached_tokens, ticket.prompt_tokens)

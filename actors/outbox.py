@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from actors.logprob_writer import LogprobWriter
 from actors.wakeup import Wakeup
@@ -28,6 +29,8 @@ class Terminal:
     error: ServiceError | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    # Of a prefill: for the decode worker.
+    handoff: dict[str, Any] | None = None
 
 
 class Outbox:
@@ -201,6 +204,8 @@ class Outbox:
         chunk["finish_reason"] = terminal.finish_reason.value
         if terminal.stop_reason is not None:
             chunk["stop_reason"] = terminal.stop_reason
+        if terminal.handoff is not None:
+            chunk["disaggregated_params"] = terminal.handoff
         if self.logprobs is not None:
             self.logprobs.close(chunk)
         chunk["completion_usage"] = usage_of(

@@ -125,7 +125,7 @@ class SpecResolver:
 
     def _prepared(self, spec: GenerationSpec) -> GenerationSpec | None:
         """The spec, if nothing is to be prepared, or all of it is already."""
-        if spec.guided is None and not spec.processors:
+        if spec.guided is None and not spec.processors and spec.handoff is None:
             return spec
         return None if self._preparer is None else self._preparer.find(spec)
 

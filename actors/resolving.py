@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.asked_processors import asked_processors
+from actors.choice_search import choice_search
+from actors.placement import place
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
@@ -23,6 +25,8 @@ from protocols.spec import (
     Output,
     ProcessorEntry,
     Sampling,
+    Search,
+    Stage,
     StopRules,
 )
 
@@ -32,8 +36,6 @@ _SEED_MASK = 2**64 - 1
 # Beyond these, logits leave the range of 32-bit floats; nobody can tell answers from noise long before.
 _HOTTEST = 1000.0
 _REPETITION = (0.01, 100.0)
-# A salt is an id of a tenant or a session; it is hashed with the first block of every prompt.
-_LONGEST_SALT = 1024
 # Logits divided by less leave the range of 32-bit floats, or become 0 / 0: taken for greedy.
 _SMALLEST_TEMPERATURE = 1e-6
 
@@ -63,46 +65,47 @@ class SpecRules:
         """The engine-ready form. Raises InvalidRequest: field, value, what is allowed."""
         self._refuse_unsupported(request)
         self._check_prompt(request.token_ids)
-        routing = request.routing
+        placed = place(request, self.engine, self.capabilities, self.info)
+        options = request.sampling_options
+        n, sampling = self._choices(options), self._sampling(options)
+        search = choice_search(options, n, self.engine, self.capabilities, self.capacity)
+        self._check_together(n, sampling, search, placed.stage)
         return GenerationSpec(
             prompt=tuple(request.token_ids),
-            n=self._choices(request.sampling_options),
-            sampling=self._sampling(request.sampling_options),
+            n=n,
+            search=search,
+            sampling=sampling,
             stop=self._stop_rules(request),
             output=self._output(request),
             guided=self._guided(request.sampling_options),
             processors=self.default_processors
             + asked_processors(request.annotations, self.capabilities.processors),
-            priority=_finite("routing.priority", routing.priority if routing else None, 0.0),
-            cache_salt=_cache_salt(routing.cache_salt if routing else None),
+            thinking_tokens=request.stop_conditions.max_thinking_tokens,
+            rank=placed.rank,
+            conversation_id=placed.conversation_id,
+            adapter=placed.adapter,
+            stage=placed.stage,
+            handoff=placed.handoff,
+            priority=placed.priority,
+            cache_salt=placed.cache_salt,
             is_probe=request.is_probe,
         )
 
     def _refuse_unsupported(self, request: GenerateRequest) -> None:
-        options = request.sampling_options
-        routing = request.routing
+        can = self.capabilities
+        thinking = request.stop_conditions.max_thinking_tokens
         asked: dict[str, object] = {
             "multi_modal_data": request.multi_modal_data,
             "multi_modal_uuids": request.multi_modal_uuids,
             "mm_processor_kwargs": request.mm_processor_kwargs,
             "prompt_embeds": request.prompt_embeds,
             "encoder_result": request.encoder_result,
-            "prefill_result": request.prefill_result,
             "bootstrap_info": request.bootstrap_info,
-            "routing.lora_name": routing.lora_name if routing else None,
-            "sampling_options.use_beam_search": options.use_beam_search or None,
-            "sampling_options.length_penalty": options.length_penalty,
-            "stop_conditions.max_thinking_tokens": request.stop_conditions.max_thinking_tokens,
+            "stop_conditions.max_thinking_tokens": None if can.has_thinking_budget else thinking,
         }
         for field, value in asked.items():
             if value is not None:
                 raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
-        self._check_rank(routing.dp_rank if routing else None)
-
-    def _check_rank(self, rank: int | None) -> None:
-        ranks = self.info.data_parallel_size
-        if rank is not None and not 0 <= rank < ranks:
-            raise InvalidRequest("routing.dp_rank", rank, f"0 to {ranks - 1}, or nothing")
 
     def _check_prompt(self, token_ids: list[int]) -> None:
         length, context = len(token_ids), self.info.context_length
@@ -124,11 +127,18 @@ class SpecRules:
         most = min(self.capabilities.max_n, self.capacity)
         if not 1 <= n <= most:
             raise InvalidRequest("sampling_options.n", n, f"1 to {most} with engine {self.engine!r}")
-        if options.best_of is not None and options.best_of != n:
-            raise InvalidRequest(
-                "sampling_options.best_of", options.best_of, f"the value of n ({n}), or nothing"
-            )
         return n
+
+    def _check_together(self, n: int, sampling: Sampling, search: Search | None, stage: Stage) -> None:
+        """What goes alone and not together."""
+        if stage is not Stage.WHOLE and (n > 1 or search is not None):
+            allowed = "1 choice; a KV cache is handed over for one answer only"
+            raise InvalidRequest("sampling_options.n", n, allowed)
+        is_sampled = search is None or not search.is_beam
+        width = n if search is None else search.width
+        if width > 1 and is_sampled and sampling.is_greedy and self.capabilities.greedy_choices:
+            allowed = f"1 choice without sampling, or a temperature; {self.capabilities.greedy_choices}"
+            raise InvalidRequest("sampling_options.n", n, allowed)
 
     def _sampling(self, options: SamplingOptions) -> Sampling:
         sampling = Sampling(
@@ -162,7 +172,8 @@ class SpecRules:
         field = "sampling_options.guided_decoding"
         kinds = [kind.value for kind in GuidedKind if kind in self.capabilities.guided]
         if not kinds:
-            raise InvalidRequest(field, asked, f"nothing; engine {self.engine!r} does no guided decoding")
+            why = self.capabilities.unguided or f"engine {self.engine!r} does no guided decoding"
+            raise InvalidRequest(field, asked, f"nothing; {why}")
         if len(asked) != 1 or not set(asked) <= set(kinds):
             raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}")
         ((kind, constraint),) = asked.items()
@@ -230,19 +241,6 @@ class _Tokens(int):
 def _constraint(guided: dict[str, Any] | None) -> dict[str, Any] | None:
     """The parts of a guided-decoding group that are set; a group without any constrains nothing."""
     return {key: value for key, value in (guided or {}).items() if value is not None} or None
-
-
-def _cache_salt(salt: str | None) -> str | None:
-    """JSON lets half a character through, which no hash can take."""
-    if salt is None:
-        return None
-    try:
-        size = len(salt.encode())
-    except UnicodeEncodeError:
-        raise InvalidRequest("routing.cache_salt", ascii(salt), "text of whole characters") from None
-    if size > _LONGEST_SALT:
-        raise InvalidRequest("routing.cache_salt", f"{size} bytes", f"at most {_LONGEST_SALT} bytes")
-    return salt
 
 
 def _temperature(options: SamplingOptions) -> float:

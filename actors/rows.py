@@ -13,7 +13,7 @@ from protocols.steps import EngineId
 
 @dataclass(slots=True)
 class Row:
-    """A request the engine has. It costs ``spec.n`` sequences until the engine's last delta."""
+    """A request the engine has. It costs ``spec.sequences`` until the engine's last delta."""
 
     ticket: Ticket
     spec: GenerationSpec
@@ -50,12 +50,12 @@ class Rows:
     def add(self, row: Row) -> None:
         """The engine has taken it."""
         self._rows[row.ticket.engine_id] = row
-        self.used += row.spec.n
+        self.used += row.spec.sequences
 
     def remove(self, row: Row) -> None:
         """The engine has said its last about it."""
         del self._rows[row.ticket.engine_id]
-        self.used -= row.spec.n
+        self.used -= row.spec.sequences
 
     @property
     def is_step_owed(self) -> bool:
@@ -65,7 +65,7 @@ class Rows:
         """
         if any(row.is_aborting for row in self):
             return True
-        held = sum(row.spec.n for row in self if row.is_paused)
+        held = sum(row.spec.sequences for row in self if row.is_paused)
         return held < min(self._batch, self.used)
 
     @property
@@ -78,4 +78,4 @@ class Rows:
         """Whether the engine works for users, or they have taken every slot and hold it back."""
         users = [row for row in self if not row.ticket.is_probe]
         is_at_work = any(row.is_aborting or not row.is_paused for row in users)
-        return is_at_work or sum(row.spec.n for row in users) >= self._batch
+        return is_at_work or sum(row.spec.sequences for row in users) >= self._batch

@@ -43,6 +43,8 @@ class ChunkStreamer:
             ticket = self._ledger.find(delta.engine_id)
             if ticket is None:
                 continue
+            if delta.timing is not None:
+                ticket.engine_timing = delta.timing
             if ticket.times.first_token_s is None:
                 _begin(ticket, delta, step.ended_s)
             if delta.token_ids:
@@ -79,6 +81,7 @@ class ChunkStreamer:
                 stop_reason=delta.stop_reason,
                 prompt_tokens=ticket.prompt_tokens,
                 cached_tokens=ticket.cached_tokens,
+                handoff=delta.handoff,
             )
             self._ledger.end(ticket, Outcome.COMPLETED, terminal)
 
@@ -90,7 +93,7 @@ def _begin(ticket: Ticket, delta: Delta, now_s: float) -> None:
     """What comes before the first token or with it: the time, and what was found about the prompt."""
     if delta.token_ids:
         ticket.times.first_token_s = now_s
-    if delta.cached_tokens:
+    if delta.cached_tokens and not ticket.has_prefilled_prompt:
         ticket.cached_tokens = delta.cached_tokens
     if delta.prompt_positions is not None and ticket.outbox.logprobs is not None:
         ticket.outbox.logprobs.prompt_positions = delta.prompt_positions

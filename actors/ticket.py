@@ -13,7 +13,7 @@ from actors.pacing import Pacing
 from protocols.caller import Caller
 from protocols.errors import InternalError
 from protocols.spec import Sampling
-from protocols.steps import EngineId
+from protocols.steps import EngineId, EngineTiming
 from protocols.telemetry import CancelReason, Outcome, Phase
 from protocols.trace_link import TraceLink
 
@@ -58,6 +58,8 @@ class Ticket:
     # intake
     is_admitted: bool = False
     has_stop_strings: bool = False
+    # Its prompt was computed elsewhere, which said what it had found there.
+    has_prefilled_prompt: bool = False
     prompt_tokens: int = 0
     reserved_tokens: int = 0
     deadline_s: float | None = None
@@ -73,8 +75,10 @@ class Ticket:
     # executor
     execute_context: object = None
     is_flow_posted: bool = False
-    # streamer
+    # intake, where another worker computed the prompt, else streamer
     cached_tokens: int = 0
+    # streamer
+    engine_timing: EngineTiming | None = None
     pacing: Pacing = field(default_factory=Pacing)
     preemptions: int = 0
     # of the first few

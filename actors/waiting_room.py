@@ -54,7 +54,7 @@ class WaitingRoom:
     def next_fitting(self, free_sequences: int) -> Resolved | None:
         """Call the first one that fits; None when nobody may go now."""
         for place, seat in enumerate(self._seats):
-            if seat.resolved.spec.n <= free_sequences:
+            if seat.resolved.spec.sequences <= free_sequences:
                 del self._seats[place]
                 self._count_passes(place)
                 return seat.resolved

@@ -36,6 +36,7 @@ class GenerateChunk(TypedDict):
     infinity, -9999.0. cum_log_probs: of the choice so far.
     engine_data: ``prompt_logprobs``, one entry for each prompt token, on the last chunk: only of that one
     the frontend also makes ``nvext.prompt_logprobs``.
+    disaggregated_params: on the last chunk of a prefill, for the decode worker.
     """
 
     token_ids: list[int]
@@ -46,6 +47,7 @@ class GenerateChunk(TypedDict):
     engine_data: NotRequired[dict[str, Any]]
     finish_reason: NotRequired[str]
     stop_reason: NotRequired[int | str]
+    disaggregated_params: NotRequired[dict[str, Any]]
     completion_usage: NotRequired[CompletionUsage]
 
 

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from protocols.spec import GenerationSpec, GuidedKind
+from protocols.maintenance import Maintenance
+from protocols.spec import GenerationSpec, GuidedKind, Stage
 from protocols.steps import EngineId, EngineStep
 
 
@@ -21,6 +22,14 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     sampling: names of the sampling options that change its output.
     max_n: choices per request. max_logprobs: alternatives per token; None means no logprobs.
     guided: the forms of constraints it obeys. processors: names of the logits processors it can run.
+    role: what a worker with it does of a request; WHOLE is an aggregated worker.
+    adapters: names of the LoRA adapters it has. max_beams: beams of one beam search; 1 means none.
+    max_best_of: samples of which the best are returned; 0 means that all are.
+    has_conversations: it keeps the requests of a conversation on one attention-DP rank.
+    obeys_ranks: it serves a request on the rank that a router chose.
+    has_thinking_budget: it ends reasoning that gets too long.
+    greedy_choices: how to let it make several greedy choices of one request; "" where it does.
+    unguided: why it obeys no constraint; "" says that it never does.
     """
 
     can_pause: bool = False
@@ -30,6 +39,15 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     has_prompt_logprobs: bool = False
     guided: frozenset[GuidedKind] = frozenset()
     processors: frozenset[str] = frozenset()
+    role: Stage = Stage.WHOLE
+    adapters: frozenset[str] = frozenset()
+    max_beams: int = 1
+    max_best_of: int = 0
+    has_conversations: bool = False
+    obeys_ranks: bool = True
+    has_thinking_budget: bool = False
+    greedy_choices: str = ""
+    unguided: str = ""
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
@@ -57,13 +75,16 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
 
 
 class SpecPreparer(Protocol):
-    """What an engine does for a spec before it is submitted: compiles its constraint, tries its processors.
+    """What an engine does for a spec first: tries its constraint and processors, reads its hand-off.
 
     Never in the event loop, and one spec at a time, so that a costly one delays only its like.
     """
 
     def find(self, spec: GenerationSpec) -> GenerationSpec | None:
-        """The prepared spec when all of it was prepared before. Event loop; returns at once."""
+        """The prepared spec when all of it was prepared before, or is at once. Event loop.
+
+        Raises InvalidRequest for a hand-off that cannot be read.
+        """
         ...
 
     async def prepare(self, spec: GenerationSpec) -> GenerationSpec:
@@ -96,7 +117,17 @@ class Engine(Protocol):
 
     @property
     def preparer(self) -> SpecPreparer | None:
-        """Asked for every spec with a constraint or with processors; None where there are never any."""
+        """Asked for specs with a constraint, processors or a hand-off; None where there are never any."""
+        ...
+
+    @property
+    def maintenance(self) -> Maintenance | None:
+        """What can be done to it between requests; None where nothing can."""
+        ...
+
+    @property
+    def pending_transfers(self) -> int:
+        """KV caches that were handed over and may still be read: as long the engine must live."""
         ...
 
     @property

@@ -96,6 +96,10 @@ class InternalError(ServiceError):
     """A broken invariant: a bug in this service. Fatal."""
 
 
+class MaintenanceFailed(ServiceError):
+    """The engine did not do what the operator asked of it. The text is the operator's: it has no content."""
+
+
 class StartStopped(ServiceError):
     """A stop was asked for while the engine was still starting."""
 

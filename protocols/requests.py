@@ -69,9 +69,29 @@ class Routing(Struct, frozen=True):
 
     lora_name: str | None = None
     dp_rank: int | None = None
+    prefill_dp_rank: int | None = None
     cache_salt: str | None = None
     priority: float | None = None
     expected_output_tokens: int | None = None
+
+
+class AgentContext(Struct, frozen=True):
+    """Whose request it is, as an agent's framework says. Open, as `Routing` is."""
+
+    session_id: str | None = None
+
+
+class CachedPrompt(Struct, frozen=True):
+    """How much of a prompt its prefill worker found in its cache, in tokens."""
+
+    cached_tokens: NonNegativeInt | None = None
+
+
+class PrefillResult(Struct, frozen=True):
+    """What a prefill worker answered. Open: the framework may add to it."""
+
+    disaggregated_params: dict[str, Any] | None = None
+    prompt_tokens_details: CachedPrompt | None = None
 
 
 class GenerateRequest(Struct, frozen=True):
@@ -85,8 +105,11 @@ class GenerateRequest(Struct, frozen=True):
     eos_token_ids: list[TokenId] | None = None
     annotations: list[str] | None = None
     routing: Routing | None = None
+    agent_context: AgentContext | None = None
+    # Not from the frontend: callers of upstream's worker set it, 0 to 1.
+    priority: float | None = None
     extra_args: dict[str, Any] | None = None
-    prefill_result: dict[str, Any] | None = None
+    prefill_result: PrefillResult | None = None
     bootstrap_info: dict[str, Any] | None = None
     multi_modal_data: dict[str, Any] | None = None
     multi_modal_uuids: dict[str, Any] | None = None
@@ -99,9 +122,7 @@ class GenerateRequest(Struct, frozen=True):
 
 
 # Written by the frontend or the router for themselves; reading them would change nothing here.
-_FOR_OTHERS = frozenset(
-    {"mdc_sum", "router_config_override", "request_timestamp_ms", "agent_context", "require_reasoning"}
-)
+_FOR_OTHERS = frozenset({"mdc_sum", "router_config_override", "request_timestamp_ms", "require_reasoning"})
 _KNOWN = _FOR_OTHERS | frozenset(field.encode_name for field in msgspec.structs.fields(GenerateRequest))
 
 # msgspec ends its text with " - at `$.a.b[3]`", and with "`key` in" before it for the key of a mapping.

@@ -83,6 +83,29 @@ class ProcessorEntry(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
+class Stage(StrEnum):
+    """Which part of a request an engine does."""
+
+    # Prompt and answer.
+    WHOLE = "whole"
+    # The prompt and one token; the KV cache is handed over to another worker.
+    PREFILL = "prefill"
+    # The answer, with the KV cache of a prefill worker.
+    DECODE = "decode"
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """Choices that are the best of more; they are known at the end only, and come in one piece.
+
+    width: sequences that are followed. is_beam: beam search, else samples ranked by their probability.
+    length_penalty: above 0 prefers longer beams; None is the engine's own.
+    """
+
+    width: int
+    is_beam: bool = False
+    length_penalty: float | None = None
+
+
 class GenerationSpec(Struct, frozen=True, kw_only=True):
     """One request, engine-ready."""
 
@@ -93,12 +116,25 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
     guided: Guided | None = None
     # In the order in which they change the logits; a fresh instance for every choice.
     processors: tuple[ProcessorEntry, ...] = ()
-    # Number of choices; each costs one sequence of the engine's capacity.
+    # Number of choices.
     n: int = 1
+    # Where they are the best of more.
+    search: Search | None = None
     # Higher goes first in the waiting room.
     priority: float = 0.0
     # Requests with different salts never share cached prompt blocks.
     cache_salt: str | None = None
+    # The attention-DP rank that has to serve it; None leaves it to the engine.
+    rank: int | None = None
+    # Requests of one conversation shall meet the same rank.
+    conversation_id: str | None = None
+    # Name of the LoRA adapter.
+    adapter: str | None = None
+    # Most tokens of reasoning before it is ended.
+    thinking_tokens: int | None = None
+    stage: Stage = Stage.WHOLE
+    # Of the prefill worker, as it came; the engine's `SpecPreparer` makes its own form of it.
+    handoff: Any = None
     # Headers of the `actor.execute` span, for engines that trace.
     trace_headers: tuple[tuple[str, str], ...] = ()
     # A health probe of the framework: real work, but not a user's.
@@ -112,6 +148,11 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
         """The same request with its constraint compiled."""
         guided = msgspec.structs.replace(self.guided, grammar=grammar) if self.guided else None
         return msgspec.structs.replace(self, guided=guided)
+
+    @property
+    def sequences(self) -> int:
+        """What it costs of the engine's capacity."""
+        return self.n if self.search is None else self.search.width
 
     @property
     def is_movable(self) -> bool:

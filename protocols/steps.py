@@ -7,7 +7,7 @@ frozen, slotted, and four times cheaper to build than a frozen dataclass.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NewType
+from typing import Any, NewType
 
 import msgspec
 from msgspec import Struct
@@ -65,7 +65,52 @@ class KvRemoved(Struct, frozen=True, kw_only=True):
     rank: int = 0
 
 
-KvEvent = KvStored | KvRemoved
+class KvLost(Struct, frozen=True, kw_only=True):
+    """So many events of a rank never came: what is known of its cache may be wrong."""
+
+    count: int
+    rank: int = 0
+
+
+class KvMalformed(Struct, frozen=True, kw_only=True):
+    """So many events of a rank made no sense."""
+
+    count: int
+    rank: int = 0
+
+
+class KvCleared(Struct, frozen=True, kw_only=True):
+    """Nothing lies in the KV cache of a rank any more."""
+
+    rank: int = 0
+
+
+KvEvent = KvStored | KvRemoved | KvLost | KvMalformed | KvCleared
+
+
+class RankBlocks(Struct, frozen=True, kw_only=True):
+    """The KV cache of one attention-DP rank, in blocks.
+
+    hit_rate: share of the looked-up blocks that were there, 0 to 1; None: unknown.
+    """
+
+    rank: int
+    used: int
+    total: int
+    hit_rate: float | None = None
+
+
+class EngineTiming(Struct, frozen=True, kw_only=True, gc=False):
+    """What an engine measured of one request itself, in seconds; None where it did not.
+
+    queued_s: until it was scheduled first. prefill_s: from there to the first token. decode_s: to the last.
+    transfer_s: how long its KV cache was on the way between two workers.
+    """
+
+    queued_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    transfer_s: float | None = None
 
 
 class Delta(Struct, frozen=True, gc=False):
@@ -79,6 +124,8 @@ class Delta(Struct, frozen=True, gc=False):
     cached_tokens: prompt tokens that were not computed; on the request's first delta.
     positions: one for each of ``token_ids`` when logprobs were asked for.
     prompt_positions: one for each prompt token when asked for, None for the first; on the first delta.
+    handoff: JSON by which a decode worker finds the KV cache; on the last delta of a prefill.
+    timing: on the last delta, where the engine measures.
     """
 
     engine_id: EngineId
@@ -91,6 +138,8 @@ class Delta(Struct, frozen=True, gc=False):
     cached_tokens: int = 0
     positions: list[Position] | None = None
     prompt_positions: list[Position | None] | None = None
+    handoff: dict[str, Any] | None = None
+    timing: EngineTiming | None = None
 
 
 class ProcessorUse(Struct, frozen=True, gc=False):
@@ -107,6 +156,7 @@ class EngineStep(Struct, frozen=True, gc=False):
     started_s, ended_s: monotonic seconds. running: sequences in the batch of this step.
     used_blocks: KV blocks that belong to requests after it (0 where the engine has none).
     cached_blocks: KV blocks that belong to nobody and are kept for reuse.
+    ranks: the KV cache of each rank, from engines with several; the two counts before are the sums.
     kv_events: what changed in the KV cache, in order.
     processors: the logits processors that were called since the step before.
     preempted: the requests that lost the memory of a sequence to others before this step, one entry for each
@@ -119,6 +169,7 @@ class EngineStep(Struct, frozen=True, gc=False):
     running: int = 0
     used_blocks: int = 0
     cached_blocks: int = 0
+    ranks: tuple[RankBlocks, ...] = ()
     kv_events: tuple[KvEvent, ...] = ()
     processors: tuple[ProcessorUse, ...] = ()
     preempted: tuple[EngineId, ...] = ()

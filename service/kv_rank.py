@@ -63,7 +63,7 @@ class RankPublisher:
         if isinstance(event, KvRemoved):
             known = self._index.remove(event)
             message = _removed_message(map(_signed, known)) if known else None
-        elif self._index.store(event):
+        elif isinstance(event, KvStored) and self._index.store(event):
             message = _stored_message(event)
         else:
             self._count("malformed", 1)

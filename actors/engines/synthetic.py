@@ -102,6 +102,8 @@ class SyntheticEngine:
         )
         # It obeys neither constraints nor processors.
         self.preparer = None
+        self.maintenance = None
+        self.pending_transfers = 0
         self._config = config
         self._clock = StepClock(config.step_ms / 1000)
         self._free = config.max_num_seqs

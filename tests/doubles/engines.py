@@ -15,6 +15,7 @@ import anyio.lowlevel
 
 from protocols.engine import EngineCapabilities, EngineInfo, SpecPreparer
 from protocols.errors import EngineDead, EngineStartError, StartStopped
+from protocols.maintenance import Maintenance
 from protocols.spec import GuidedKind
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason
 from tests.doubles.preparers import HeldPreparer
@@ -69,6 +70,8 @@ class ScriptedEngine:
         self.stops = 0
         # Counted up with every step, and by a test whose engine computes without making one.
         self.progress = 0
+        self.maintenance: Maintenance | None = None
+        self.pending_transfers = 0
         self._steps: deque[EngineStep] = deque()
         self._failure: BaseException | None = None
         self._wake = anyio.Event()

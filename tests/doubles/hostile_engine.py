@@ -132,6 +132,7 @@ class HostileEngine:
             inner.capabilities, guided=frozenset({GuidedKind.REGEX})
         )
         self.preparer = TakesAnyRegex()
+        self.maintenance = inner.maintenance
         self._inner = inner
         self._settings = settings
         self._arm = arm
@@ -139,6 +140,11 @@ class HostileEngine:
         self._submitted = 0
         self._is_hung = False
         self._vocab_size = 0
+
+    @property
+    def pending_transfers(self) -> int:
+        """Of the paced engine."""
+        return self._inner.pending_transfers
 
     @property
     def progress(self) -> int:

@@ -74,6 +74,8 @@ class ProcessEngine:
         self._block_s = 0.0
         self._is_stopped = False
         self.progress = 0
+        self.maintenance = None
+        self.pending_transfers = 0
 
     async def start(self) -> EngineInfo:
         """Start the child and wait for its first line."""

@@ -59,6 +59,9 @@ class TorchEngine:
             processors=frozenset(config.processors),
         )
         self._preparer = TorchPreparer(config)
+        # Its memory is the process's, and no other worker can read its cache.
+        self.maintenance = None
+        self.pending_transfers = 0
 
     @property
     def name(self) -> str:

@@ -1,0 +1,45 @@
+"""Choices that are the best of more: ``best_of`` above ``n``, and beam search."""
+
+from __future__ import annotations
+
+import math
+
+from protocols.engine import EngineCapabilities
+from protocols.errors import InvalidRequest
+from protocols.requests import SamplingOptions
+from protocols.spec import Search
+
+# Beyond, a sum of log-probabilities times a power of the length leaves the range of 32-bit floats.
+_LENGTH_PENALTY = 10.0
+
+
+def choice_search(
+    options: SamplingOptions, n: int, engine: str, can: EngineCapabilities, capacity: int
+) -> Search | None:
+    """None where every choice that is made is returned. Raises InvalidRequest."""
+    width = n if options.best_of is None else options.best_of
+    if options.use_beam_search:
+        return _beams(options, width, n, engine, min(can.max_beams, capacity))
+    if options.length_penalty is not None:
+        why = " without use_beam_search" if can.max_beams > 1 else f"; engine {engine!r} does no beam search"
+        raise InvalidRequest("sampling_options.length_penalty", options.length_penalty, f"nothing{why}")
+    most = min(can.max_best_of, capacity)
+    if width == n:
+        return None
+    if not n <= width <= most:
+        allowed = f"the value of n ({n}){f' to {most}' if most > n else ''}, or nothing"
+        raise InvalidRequest("sampling_options.best_of", width, allowed)
+    return Search(width=width)
+
+
+def _beams(options: SamplingOptions, width: int, n: int, engine: str, most: int) -> Search:
+    if most < 2:
+        allowed = f"nothing; engine {engine!r} does not support it (TensorRT-LLM: --max-beam-width)"
+        raise InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
+    if not max(n, 1) <= width <= most:
+        raise InvalidRequest("sampling_options.best_of", width, f"{n} to {most} beams")
+    penalty = options.length_penalty
+    if penalty is not None and not (math.isfinite(penalty) and abs(penalty) <= _LENGTH_PENALTY):
+        allowed = f"a number from {-_LENGTH_PENALTY:g} to {_LENGTH_PENALTY:g}"
+        raise InvalidRequest("sampling_options.length_penalty", penalty, allowed)
+    return Search(width=width, is_beam=True, length_penalty=penalty)
