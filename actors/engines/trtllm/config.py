@@ -1,0 +1,118 @@
+"""What an operator decides about TensorRT-LLM, and what follows from it before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from protocols.bounds import OnBound, ignore_bound
+from protocols.spec import Stage
+
+Factory = Callable[..., Any]
+# TensorRT-LLM's own, of 1.3.0rc22.
+_BATCH, _STEP_TOKENS, _BLOCK_TOKENS = 2048, 8192, 32
+_TRANSFER_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrtllmConfig:
+    """Frozen configuration of `TrtllmEngine`.
+
+    model_path: folder of the model. arguments: keywords of ``LLM`` besides the model, checked and merged;
+    their parts are plain values, mappings, or TensorRT-LLM's own configuration objects.
+    role: what of a request this worker does. vocab_size, context_length: of the model's configuration; the
+    second is used where the engine does not say its own. bos_token_id: begins a health check.
+    allows_greedy_choices: whether TLLM_ALLOW_N_GREEDY_DECODING is set. chooses_ranks: conversations meet the
+    rank that the engine chose first, not the router's.
+    processors: factories of logits processors by name, picklable.
+    metrics_model: label of TensorRT-LLM's own metrics; None: they are not published.
+    on_bound: told when one of the bounds of the engine is reached.
+    """
+
+    model_path: Path
+    vocab_size: int
+    context_length: int
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    role: Stage = Stage.WHOLE
+    bos_token_id: int = 1
+    allows_greedy_choices: bool = False
+    chooses_ranks: bool = True
+    processors: Mapping[str, Factory] = field(default_factory=dict[str, Factory])
+    publishes_kv_events: bool = False
+    metrics_model: str | None = None
+    on_bound: OnBound = ignore_bound
+
+    def part(self, group: str, name: str, default: Any = None) -> Any:
+        """One value of a group of arguments, be it a mapping or an object."""
+        found = self.arguments.get(group)
+        if isinstance(found, Mapping):
+            value = cast("Mapping[str, Any]", found).get(name)
+        else:
+            value = getattr(found, name, None)
+        return default if value is None else value
+
+    @property
+    def batch(self) -> int:
+        """Sequences that one rank runs at once."""
+        return int(self.arguments.get("max_batch_size") or _BATCH)
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of one step."""
+        return int(self.arguments.get("max_num_tokens") or _STEP_TOKENS)
+
+    @property
+    def ranks(self) -> int:
+        """Attention-DP ranks: places that a router can choose from."""
+        is_split = bool(self.arguments.get("enable_attention_dp"))
+        return int(self.arguments.get("tensor_parallel_size") or 1) if is_split else 1
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of one KV block."""
+        return int(self.part("kv_cache_config", "tokens_per_block", _BLOCK_TOKENS))
+
+    @property
+    def beams(self) -> int:
+        """Most beams of a search."""
+        return int(self.arguments.get("max_beam_width") or 1)
+
+    @property
+    def guided_backend(self) -> str | None:
+        """What obeys constraints."""
+        backend = self.arguments.get("guided_decoding_backend")
+        return None if backend is None else str(backend)
+
+    @property
+    def has_conversations(self) -> bool:
+        """Whether the engine keeps a conversation on one rank."""
+        return bool(self.part("attention_dp_config", "kv_cache_routing_conversation_affinity", default=False))
+
+    @property
+    def has_thinking_budget(self) -> bool:
+        """It has to know how a model ends its reasoning, and to read it."""
+        has_tokenizer = not self.arguments.get("skip_tokenizer_init", False)
+        return bool(self.arguments.get("reasoning_parser")) and has_tokenizer
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the engine tells of its steps."""
+        return bool(self.arguments.get("enable_iter_perf_stats"))
+
+    @property
+    def is_priority_heeded(self) -> bool:
+        """Whether the engine's own queue knows priorities."""
+        return str(self.part("scheduler_config", "waiting_queue_policy", "fcfs")).lower().endswith("priority")
+
+    @property
+    def transfer_s(self) -> float:
+        """How long the KV cache of a prefill is kept for its decode worker, in seconds."""
+        return float(self.part("cache_transceiver_config", "kv_transfer_timeout_ms", _TRANSFER_MS)) / 1000
+
+    @property
+    def adapters(self) -> Mapping[str, Path]:
+        """LoRA adapters: a folder each, known by its name."""
+        folders = [Path(folder) for folder in self.part("lora_config", "lora_dir", ())]
+        return {folder.name: folder for folder in folders}
