@@ -15,7 +15,7 @@ CONCURRENCY = frozenset({"asyncio", "threading", "concurrent", "multiprocessing"
 SURROUNDINGS = frozenset(
     {"argparse", "subprocess", "socket", "signal", "os.environ", "os.getenv", "os.putenv"}
 )
-GRAMMARS = "actors/engines/torch/grammars"
+GRAMMARS = "actors/engines/grammars"
 TORCH_STACK = frozenset({"llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"})
 
 
@@ -40,6 +40,12 @@ ROOMS = (
     ),
     Room("actors/engines", frozenset({"anyio", "protocols", "actors", "llguidance"}), SURROUNDINGS),
     Room("actors/engines/torch", frozenset({"anyio", "protocols", "actors"}) | TORCH_STACK, SURROUNDINGS),
+    # What both engines that obey constraints share; transformers reads their models' tokenizers.
+    Room(
+        GRAMMARS,
+        frozenset({"anyio", "protocols", "actors", "llguidance", "numpy", "transformers"}),
+        SURROUNDINGS,
+    ),
     # A caller's constraint is compiled in a process of its own first, which may die of it. This one starts
     # it, with an environment of its own; that one lets no signal but SIGKILL end it.
     Room(

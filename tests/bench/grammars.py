@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
+from actors.engines.grammars.vocabulary import read_vocabulary
 from actors.engines.torch import TorchConfig, TorchEngine
 from actors.engines.torch.grammars.compiler import CompiledGrammar, compile_grammar
-from actors.engines.torch.grammars.vocabulary import read_vocabulary
 from protocols.errors import InvalidRequest
 from protocols.spec import GenerationSpec, Guided, GuidedKind, Sampling, StopRules
 from protocols.steps import EngineId

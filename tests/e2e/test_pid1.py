@@ -21,7 +21,7 @@ from tests.e2e.word_model import word_of
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
-TRIALS = "actors.engines.torch.grammars.trial"
+TRIALS = "actors.engines.grammars.trial"
 TOKENS = 80
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.engines.torch.grammars.building import build_matcher
+from actors.engines.grammars.building import build_matcher
+from actors.engines.grammars.vocabulary import Vocabulary
 from actors.engines.torch.grammars.matcher import GrammarState
-from actors.engines.torch.grammars.vocabulary import Vocabulary
 from protocols.spec import Guided
 
 

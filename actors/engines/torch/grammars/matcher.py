@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actors.engines.torch.grammars.limits import TOO_COSTLY, accept_budget, mask_budget
+from actors.engines.grammars.vocabulary import Vocabulary
+from actors.engines.torch.grammars.budget import TOO_COSTLY, accept_budget, mask_budget
 from actors.engines.torch.grammars.noting import Note, note_token
-from actors.engines.torch.grammars.vocabulary import Vocabulary
 from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
 
 _WORD_BITS = 32

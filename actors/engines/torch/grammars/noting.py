@@ -14,7 +14,7 @@ from typing import Any
 
 import llguidance
 
-from actors.engines.torch.grammars.limits import Budget
+from actors.engines.torch.grammars.budget import Budget
 
 Note = Callable[[Any, int, Any, Budget], None]
 """As `note_token`."""

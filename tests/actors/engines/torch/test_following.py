@@ -224,8 +224,8 @@ async def test_a_wide_schema_with_many_choices_never_works_in_the_engines_thread
     open_engine: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every token but a length's last is noted, once, and on a side lane, whatever that takes."""
-    from actors.engines.torch.grammars.vocabulary import read_vocabulary
-    from tests.actors.engines.torch.grammars.world import Guide, write_tokenizer
+    from actors.engines.grammars.vocabulary import read_vocabulary
+    from tests.actors.engines.grammars.world import Guide, write_tokenizer
 
     where = Counter[str]()
     accept = GrammarState.accept

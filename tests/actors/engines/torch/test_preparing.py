@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from actors.engines.torch import preparing
+from actors.engines import limited_work, processor_trials
+from actors.engines.grammars import constraint_trials, vocabulary
+from actors.engines.grammars.limits import MOST_STUCK
+from actors.engines.grammars.vocabulary import NoTokenizer
+from actors.engines.impatience import ForeignFailure
 from actors.engines.torch.config import TorchConfig
-from actors.engines.torch.grammars import compiler, vocabulary
-from actors.engines.torch.grammars.limits import MOST_STUCK
-from actors.engines.torch.grammars.vocabulary import NoTokenizer
-from actors.engines.torch.impatience import ForeignFailure
+from actors.engines.torch.grammars import compiler
 from actors.engines.torch.preparing import TorchPreparer
-from actors.engines.torch.tried_processors import TriedProcessors
+from actors.engines.tried_processors import TriedProcessors
 from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest, Overloaded
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, StopRules
-from tests.actors.engines.torch.grammars.deadly import OVERFLOWING
-from tests.actors.engines.torch.grammars.world import write_tokenizer
+from tests.actors.engines.grammars.deadly import OVERFLOWING
+from tests.actors.engines.grammars.world import write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 from tests.doubles.listeners import RecordingTelemetry
 
@@ -205,7 +206,7 @@ async def test_a_tokenizer_that_takes_too_long(folder: Path, monkeypatch: pytest
         raise NoTokenizer("late")
 
     monkeypatch.setattr(vocabulary, "read_vocabulary", slow)
-    monkeypatch.setattr(preparing, "READY_S", 0.0)
+    monkeypatch.setattr(constraint_trials, "READY_S", 0.0)
     preparer = TorchPreparer(TorchConfig(model_path=folder))
     preparer.open(VOCAB_SIZE)
     with pytest.raises(Overloaded, match="the tokenizer is still being read"):
@@ -240,12 +241,13 @@ async def test_what_takes_too_long_is_refused(
     """The request is refused by name, and the next one does not wait for the thread that is stuck."""
     preparer = opened
     await preparer.prepare(spec())
-    monkeypatch.setattr(preparing, "PREPARE_S", 0.2)
+    monkeypatch.setattr(limited_work, "PREPARE_S", 0.2)
+    monkeypatch.setattr(processor_trials, "PREPARE_S", 0.2)
     slow = spec(None, processors=(ProcessorEntry(name="sleeper"),))
     with pytest.raises(InvalidRequest, match=r"logits-processor:sleeper.*within 0.2 s"):
         await preparer.prepare(slow)
     assert told.bounds == {Bound.PREPARING_TIME: 1}
-    monkeypatch.setattr(preparing, "PREPARE_S", 15.0)
+    monkeypatch.setattr(limited_work, "PREPARE_S", 15.0)
     assert (await preparer.prepare(spec("regex", "b"))).guided is not None
 
 
@@ -254,7 +256,7 @@ async def test_stuck_threads_are_bounded(opened: TorchPreparer, monkeypatch: pyt
     """With too many of them processors are turned away as an overload; grammars are not held up."""
     preparer = opened
     await preparer.prepare(spec())
-    monkeypatch.setattr(preparing, "PREPARE_S", 0.05)
+    monkeypatch.setattr(limited_work, "PREPARE_S", 0.05)
     for _ in range(MOST_STUCK):
         with pytest.raises(InvalidRequest):
             await preparer.prepare(spec(None, processors=(ProcessorEntry(name="sleeper"),)))
@@ -262,7 +264,7 @@ async def test_stuck_threads_are_bounded(opened: TorchPreparer, monkeypatch: pyt
         await preparer.prepare(spec(None, processors=(ProcessorEntry(name="friendly"),)))
     assert overloaded.value.reason == "preparing_full"
     assert preparer.find(spec()) is not None
-    monkeypatch.setattr(preparing, "PREPARE_S", 15.0)
+    monkeypatch.setattr(limited_work, "PREPARE_S", 15.0)
     assert (await preparer.prepare(spec("regex", "b"))).guided is not None
 
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actors.engines.torch.grammars.limits import PREPARE_S
+from actors.engines.grammars.limits import PREPARE_S
 from protocols.errors import InvalidRequest
 from protocols.spec import GenerationSpec, Guided, GuidedKind, Sampling, StopRules
+from tests.actors.engines.grammars.world import END
 from tests.actors.engines.torch import tiny_models
-from tests.actors.engines.torch.grammars.world import END
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.actors.engines.grammars.world import Guide
     from tests.actors.engines.torch.conftest import Opener
-    from tests.actors.engines.torch.grammars.world import Guide
     from tests.conformance.reader import EngineReader
 
 pytestmark = pytest.mark.anyio

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.torch.grammars.limits import TOO_COSTLY, Budget
+from actors.engines.torch.grammars.budget import TOO_COSTLY, Budget
 from actors.engines.torch.grammars.noting import note_token
 from actors.engines.torch.steering_failed import SteeringFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 # A grammar that takes milliseconds for its next token, which is a comma.
 WIDE = {"type": "object", "properties": {f"p{place}": {"type": "integer"} for place in range(500)}}

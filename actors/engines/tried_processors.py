@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from actors.engines.torch.grammars.plain import is_longer, write_json
+from actors.engines.grammars.plain import is_longer, write_json
 from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.spec import ProcessorEntry
 

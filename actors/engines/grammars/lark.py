@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.vocabulary import Vocabulary
 
 _ANY = "ANY"
 

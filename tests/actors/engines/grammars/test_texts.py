@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocols.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 # What Python and llguidance read alike.
 ATOMS = st.sampled_from(["a", "b", "0", r"\.", "[ab]", "[0-9]", "[^a]", ".", "é", "/", '"', r"\\"])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.torch.grammars.cache import GrammarCache
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.limits import MOST_SOURCE_BYTES, check_depth, text_of
-from actors.engines.torch.grammars.plain import is_longer
+from actors.engines.grammars.cache import ConstraintCache
+from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.limits import MOST_SOURCE_BYTES, check_depth, text_of
+from actors.engines.grammars.plain import is_longer
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from actors.engines.torch.grammars.compiler import CompiledGrammar
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 
 JSON = st.recursive(
@@ -148,7 +148,7 @@ def test_what_json_cannot_say(guide: Guide) -> None:
 def test_the_least_recently_used_goes(guide: Guide) -> None:
     """The cache is bounded in entries, and what was used last stays."""
     told = RecordingTelemetry()
-    cache = GrammarCache(entries=2, on_bound=told.bound_reached)
+    cache: ConstraintCache[CompiledGrammar] = ConstraintCache(entries=2, on_bound=told.bound_reached)
     constraints = [Guided(kind=GuidedKind.REGEX, constraint=letter) for letter in "abc"]
     grammars = [guide.compile("regex", letter) for letter in "abc"]
     cache.keep(constraints[0], grammars[0], 1)
@@ -162,7 +162,7 @@ def test_the_least_recently_used_goes(guide: Guide) -> None:
 
 def test_the_cache_is_bounded_in_bytes(guide: Guide) -> None:
     """Those of the grammars and their sources; one that is kept twice counts once, as what it was last."""
-    cache = GrammarCache(most_bytes=100)
+    cache: ConstraintCache[CompiledGrammar] = ConstraintCache(most_bytes=100)
     grammar = guide.compile("regex", "a")
     constraints = [Guided(kind=GuidedKind.REGEX, constraint=letter * 4) for letter in "abc"]
     for size, one in ((90, 0), (30, 0), (46, 1), (46, 2)):
@@ -174,7 +174,7 @@ def test_the_cache_is_bounded_in_bytes(guide: Guide) -> None:
 
 def test_constraints_that_differ_are_kept_apart(guide: Guide) -> None:
     """Another order of properties, another kind, or text for an object is another constraint."""
-    cache = GrammarCache()
+    cache: ConstraintCache[CompiledGrammar] = ConstraintCache()
     properties = {"a": {"type": "null"}, "b": {"type": "null"}}
     turned = {"b": {"type": "null"}, "a": {"type": "null"}}
     kept = Guided(kind=GuidedKind.JSON, constraint={"properties": properties})
@@ -187,7 +187,7 @@ def test_constraints_that_differ_are_kept_apart(guide: Guide) -> None:
 
 def test_the_cache_is_used_from_many_threads(guide: Guide) -> None:
     """Finding in one thread and keeping in others loses nothing and breaks nothing."""
-    cache = GrammarCache(entries=8)
+    cache: ConstraintCache[CompiledGrammar] = ConstraintCache(entries=8)
     grammar = guide.compile("regex", "a")
     failures: list[BaseException] = []
 

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actors.engines.torch.grammars import trial_child
-from actors.engines.torch.grammars.limits import MOST_RULES
-from actors.engines.torch.grammars.trial_child import NoTrial, TrialChild, TrialFailed
-from tests.actors.engines.torch.grammars.deadly import GOOD, GREEDY, OVERFLOWING, SLOW
+from actors.engines.grammars import trial_child
+from actors.engines.grammars.limits import MOST_RULES
+from actors.engines.grammars.trial_child import NoTrial, TrialChild, TrialFailed
+from actors.engines.grammars.trials import LLGUIDANCE
+from tests.actors.engines.grammars.deadly import GOOD, GREEDY, OVERFLOWING, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from protocols.spec import Guided
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 PATIENT_S = 15.0
 
@@ -38,7 +39,7 @@ def request(guided: Guided) -> dict[str, Any]:
 @contextmanager
 def child_of(guide: Guide) -> Generator[TrialChild]:
     """It is gone afterwards, and no zombie is left."""
-    child = TrialChild(guide.vocabulary)
+    child = TrialChild(guide.vocabulary, LLGUIDANCE)
     try:
         yield child
     finally:
@@ -88,8 +89,8 @@ def test_the_same_ends_a_process_that_compiles_it_directly(guide: Guide, tmp_pat
 _DIRECTLY = """
 import json, resource, sys, threading
 from pathlib import Path
-from actors.engines.torch.grammars.building import build_matcher
-from actors.engines.torch.grammars.vocabulary import vocabulary_of
+from actors.engines.grammars.building import build_matcher
+from actors.engines.grammars.vocabulary import vocabulary_of
 from protocols.spec import Guided, GuidedKind
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -206,11 +207,12 @@ def test_what_it_knows_of_the_worker(guide: Guide, monkeypatch: pytest.MonkeyPat
 _WORKER = """
 import json, sys, threading
 from pathlib import Path
-from actors.engines.torch.grammars.trial_child import TrialChild
-from actors.engines.torch.grammars.vocabulary import vocabulary_of
+from actors.engines.grammars.trial_child import TrialChild
+from actors.engines.grammars.trials import LLGUIDANCE
+from actors.engines.grammars.vocabulary import vocabulary_of
 
 folder = Path(sys.argv[1])
-child = TrialChild(vocabulary_of(json.loads((folder / "vocabulary").read_text())))
+child = TrialChild(vocabulary_of(json.loads((folder / "vocabulary").read_text())), LLGUIDANCE)
 print(child.pid, flush=True)
 if sys.argv[2] == "at work":
     child.try_out(json.loads((folder / "constraint").read_text()), 60)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from actors.engines.grammars.vocabulary import Vocabulary, read_vocabulary
 from actors.engines.torch.grammars.compiler import CompiledGrammar, compile_grammar
-from actors.engines.torch.grammars.vocabulary import Vocabulary, read_vocabulary
 from protocols.spec import Guided, GuidedKind
 from tests.built_in import built_in_model
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.engines.torch.grammars.limits import check_depth
-from actors.engines.torch.grammars.tag_formats import TagFormats
-from actors.engines.torch.grammars.tag_nodes import Node
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.limits import check_depth
+from actors.engines.grammars.tag_formats import TagFormats
+from actors.engines.grammars.tag_nodes import Node
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 from protocols.strict_json import read_json
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from actors.engines.torch.grammars.vocabulary import Vocabulary
+    from actors.engines.grammars.vocabulary import Vocabulary
 
 END, STOP, CALL, THINK = "<|end|>", "<|stop|>", "<|call|>", "</think>"
 SPECIAL = (END, STOP, CALL, THINK)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.torch.grammars.vocabulary import NoTokenizer, read_vocabulary
-from tests.actors.engines.torch.grammars.world import CALL, PLAIN, SPECIAL, THINK, Guide, write_tokenizer
+from actors.engines.grammars.vocabulary import NoTokenizer, read_vocabulary
+from tests.actors.engines.grammars.world import CALL, PLAIN, SPECIAL, THINK, Guide, write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from protocols.errors import InvalidRequest
-from tests.actors.engines.torch.grammars.world import CALL, END, STOP, THINK
+from tests.actors.engines.grammars.world import CALL, END, STOP, THINK
 
 if TYPE_CHECKING:
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 FIELD = "sampling_options.guided_decoding.structural_tag"
 NUMBER = {"type": "json_schema", "json_schema": {"type": "integer"}, "style": "json"}

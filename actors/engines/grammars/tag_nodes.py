@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.engines.torch.grammars.plain import as_list, as_object, as_texts
+from actors.engines.grammars.plain import as_list, as_object, as_texts
 from protocols.errors import InvalidRequest
 
 

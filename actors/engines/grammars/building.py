@@ -6,22 +6,29 @@ The same here and in the process that tries constraints first, so it imports nei
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import llguidance
 import numpy
 
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.limits import FIRST_MASK_S, TRIED_TOKENS, field_of, parser_limits, text_of
-from actors.engines.torch.grammars.schemas import read_schema, schema_source
-from actors.engines.torch.grammars.structural_tags import structural_tag_source
-from actors.engines.torch.grammars.texts import choice_source, grammar_source, regex_source
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.limits import FIRST_MASK_S, TRIED_TOKENS, field_of, parser_limits, text_of
+from actors.engines.grammars.schemas import read_schema, schema_source
+from actors.engines.grammars.structural_tags import structural_tag_source
+from actors.engines.grammars.texts import choice_source, grammar_source, regex_source
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
 _TOO_COSTLY = "a constraint that costs less to follow"
 _EMPTY = "a constraint that has other answers than the empty one"
+
+
+def llguidance_judge(vocabulary: Vocabulary) -> Callable[[Guided], object]:
+    """What tries constraints for an engine that obeys them by `build_matcher`."""
+    return partial(build_matcher, vocabulary=vocabulary)
 
 
 def build_matcher(guided: Guided, vocabulary: Vocabulary) -> Any:

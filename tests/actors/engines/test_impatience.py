@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from actors.engines.torch.impatience import ForeignFailure, ImpatientThreads, TookTooLong, TooManyStuck
+from actors.engines.impatience import ForeignFailure, ImpatientThreads, TookTooLong, TooManyStuck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 PATIENT_S = 15.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """It waits for threads on asyncio's loop."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -138,7 +144,7 @@ def test_a_thread_may_outlive_its_loop() -> None:
 
 _STUCK = """
 import asyncio, threading
-from actors.engines.torch.impatience import ImpatientThreads, TookTooLong
+from actors.engines.impatience import ImpatientThreads, TookTooLong
 
 try:
     asyncio.run(ImpatientThreads("stuck", 1).run(threading.Event().wait, 0.05))

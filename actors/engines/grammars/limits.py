@@ -1,19 +1,14 @@
 """What a constraint may cost: the numbers, with where they come from, and how they are held to.
 
-They bound three things: the work before a request is admitted (sizes, `PREPARE_S`, the trial), what it
-may cost while it runs (`Budget`), and the memory of both (sizes, states, cache).
+They bound the work before a request is admitted (sizes, `PREPARE_S`, the trial), what a grammar may cost
+while it is followed (llguidance's own limits), and the memory of both (sizes, states, cache).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-
 import llguidance
 
-from actors.engines.torch.grammars.plain import as_list, as_object, is_longer, write_json
-from actors.engines.torch.steering_failed import TooCostly
+from actors.engines.grammars.plain import as_list, as_object, is_longer, write_json
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
@@ -56,8 +51,6 @@ MOST_STUCK = 4
 MOST_CACHED = 128
 MOST_CACHED_BYTES = 64 * 1024 * 1024
 
-TOO_COSTLY = "the grammar became too costly to follow"
-
 
 def parser_limits() -> llguidance.LLParserLimits:
     """llguidance's own limits. They count work, not time: the comments say what that is on one core."""
@@ -80,39 +73,6 @@ def parser_limits() -> llguidance.LLParserLimits:
         # The text of an error would hold the output so far.
         verbose_errors=False,
     )
-
-
-class Budget:
-    """CPU seconds that following a grammar may cost: ``burst_s`` at once, and ``token_s`` for each token.
-
-    In CPU time of the thread that computes, so that a busy machine is not blamed on a grammar.
-    """
-
-    def __init__(self, burst_s: float, token_s: float) -> None:
-        self._left_s = burst_s
-        self._token_s = token_s
-
-    @contextmanager
-    def spending(self, clock: Callable[[], float] = time.thread_time) -> Generator[None]:
-        """Around the work for one token. Raises TooCostly when the budget is used up.
-
-        clock: CPU seconds of the thread that does the work, if that is not the calling one.
-        """
-        started_s = clock()
-        yield
-        self._left_s += self._token_s - (clock() - started_s)
-        if self._left_s < 0:
-            raise TooCostly(TOO_COSTLY)
-
-
-def mask_budget() -> Budget:
-    """On a side lane. A mask takes 0.1 ms, the first ones up to 10; nobody waits longer than a turn."""
-    return Budget(burst_s=0.5, token_s=0.005)
-
-
-def accept_budget() -> Budget:
-    """On a side lane, too: 0.02 ms is usual, 3 with 500 optional properties."""
-    return Budget(burst_s=0.03, token_s=0.002)
 
 
 def field_of(kind: GuidedKind) -> str:

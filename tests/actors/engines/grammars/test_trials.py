@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actors.engines.torch.grammars import trials as trials_module
-from actors.engines.torch.grammars.limits import MOST_GRAMMAR_BYTES
-from actors.engines.torch.grammars.trials import Trials
+from actors.engines.grammars import trials as trials_module
+from actors.engines.grammars.limits import MOST_GRAMMAR_BYTES
+from actors.engines.grammars.trials import Trials
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided, GuidedKind
-from tests.actors.engines.torch.grammars.deadly import GOOD, LARGE, OVERFLOWING, SLOW
+from tests.actors.engines.grammars.deadly import GOOD, LARGE, OVERFLOWING, SLOW
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 PATIENT_S = 15.0
 # Of this process, whatever a constraint does in the other one.

@@ -1,10 +1,10 @@
-"""The process in which every constraint is compiled first: ``python -m actors.engines.torch.grammars.trial``.
+"""The process in which every constraint is compiled first: ``python -m actors.engines.grammars.trial``.
 
-llguidance recurses, computes and allocates as a caller's text has it, and can be neither interrupted nor
+A compiler recurses, computes and allocates as a caller's text has it, and can be neither interrupted nor
 asked what it will cost. Here it may overflow its stack, or run into the limits of this process: the worker
-(`trial_child`) starts another one. JSON lines in both directions. In, first: ``vocabulary``, ``stack_bytes``
-and ``memory_bytes``; then requests with ``kind`` and ``constraint``, one at a time. Out: "ready", and for
-each request "begun" and then a verdict.
+(`trial_child`) starts another one. JSON lines in both directions. In, first: ``vocabulary``, ``judge`` (see
+`trials.Trials`), ``stack_bytes`` and ``memory_bytes``; then requests with ``kind`` and ``constraint``, one at
+a time. Out: "ready", and for each request "begun" and then a verdict.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from actors.engines.torch.grammars.building import build_matcher
-from actors.engines.torch.grammars.limits import TRIAL_CPU_S
-from actors.engines.torch.grammars.vocabulary import Vocabulary, vocabulary_of
+from actors.engines.grammars.limits import TRIAL_CPU_S
+from actors.engines.grammars.vocabulary import Vocabulary, vocabulary_of
 from protocols.errors import InvalidRequest, shorten
 from protocols.spec import Guided, GuidedKind
 
 _PR_SET_DUMPABLE = 4
 _FIELD_CHARACTERS = 300
+
+Judge = Callable[[Guided], object]
+"""Compiles a constraint and tries it. What it returns takes the memory that will be kept."""
 
 
 def main() -> None:
@@ -38,7 +42,7 @@ def main() -> None:
     _stand_back()
     lines = sys.stdin.buffer
     setup = json.loads(lines.readline())
-    vocabulary = vocabulary_of(setup["vocabulary"])
+    judge = _judge(setup["judge"], vocabulary_of(setup["vocabulary"]))
     # A stack smaller than any in the worker: what does not overflow this one overflows none there.
     threading.stack_size(setup["stack_bytes"])
     del setup["vocabulary"]
@@ -48,9 +52,16 @@ def main() -> None:
         _limit_time()
         _say(out, "begun")
         # This thread goes on reading, so that it notices the worker's end while the other one computes.
-        threading.Thread(target=_try, args=(line, vocabulary, out), daemon=True).start()
+        threading.Thread(target=_try, args=(line, judge, out), daemon=True).start()
     # Not `sys.exit`: it would wait for what is being computed.
     os._exit(0)
+
+
+def _judge(name: str, vocabulary: Vocabulary) -> Judge:
+    """The worker says which one: never a caller."""
+    module, _, factory = name.partition(":")
+    judge: Judge = getattr(import_module(module), factory)(vocabulary)
+    return judge
 
 
 def _take_output() -> int:
@@ -93,30 +104,30 @@ def _limit_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
-def _try(line: bytes, vocabulary: Vocabulary, out: int) -> None:
+def _try(line: bytes, judge: Judge, out: int) -> None:
     """The thread for one constraint."""
     try:
         request = json.loads(line)
         guided = Guided(kind=GuidedKind(request["kind"]), constraint=request["constraint"])
-        verdict = _verdict(guided, vocabulary)
+        verdict = _verdict(guided, judge)
     except MemoryError:
         os._exit(1)
     except BaseException as exc:
-        # Also a panic of llguidance, which is no Exception.
+        # Also a panic of llguidance's, which is no Exception.
         verdict = {"failed": type(exc).__name__}
     _say(out, verdict)
 
 
-def _verdict(guided: Guided, vocabulary: Vocabulary) -> dict[str, Any]:
+def _verdict(guided: Guided, judge: Judge) -> dict[str, Any]:
     """``cpu_s`` and ``kept_bytes`` of a grammar, or ``refused``: what an InvalidRequest is made of."""
     before, started_s = _used_bytes(), time.thread_time()
     try:
-        matcher = build_matcher(guided, vocabulary)
+        compiled = judge(guided)
     except InvalidRequest as exc:
         return {"refused": [exc.field[:_FIELD_CHARACTERS], shorten(exc.value), exc.allowed]}
     verdict = {"cpu_s": time.thread_time() - started_s, "kept_bytes": _used_bytes() - before}
     # Its own end is part of the trial: to take it apart may need as much stack as to build it.
-    del matcher
+    del compiled
     return verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from actors.engines.torch.grammars.limits import MOST_CHAINED
+from actors.engines.grammars.limits import MOST_CHAINED
 from protocols.errors import InvalidRequest
 
 ROOT = ""

@@ -11,9 +11,9 @@ import threading
 import time
 from typing import Any
 
-from actors.engines.torch.grammars.limits import TRIAL_MEMORY_BYTES, TRIAL_STACK_BYTES
-from actors.engines.torch.grammars.plain import as_object, write_json
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.limits import TRIAL_MEMORY_BYTES, TRIAL_STACK_BYTES
+from actors.engines.grammars.plain import as_object, write_json
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.strict_json import read_json
 
 # To import, and to read a tokenizer of some MB: 0.6 s on a quiet core.
@@ -21,7 +21,7 @@ _START_S = 60.0
 # What glibc gives a thread where the limit is "unlimited".
 _UNLIMITED_STACK_BYTES = 2 * 1024 * 1024
 _ANSWER_BYTES = 64 * 1024
-_MODULE = "actors.engines.torch.grammars.trial"
+_MODULE = "actors.engines.grammars.trial"
 # What a program needs to find its libraries and nothing that it could tell.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
 # One arena: a second one would take 128 MiB of address space. One thread: it has one thing to do.
@@ -45,10 +45,10 @@ class NoTrial(Exception):
 class TrialChild:
     """Starts the process. Raises OSError, or NoTrial when it does not come up.
 
-    Any thread; `try_out` takes one constraint at a time.
+    judge: as for `trials.Trials`. Any thread; `try_out` takes one constraint at a time.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, judge: str) -> None:
         # Pipes only, and a session of its own: a signal for the worker's group is not for it.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
@@ -67,7 +67,7 @@ class TrialChild:
         self._unread = b""
         os.set_blocking(self._stdin.fileno(), False)
         try:
-            self._introduce(vocabulary)
+            self._introduce(vocabulary, judge)
         except BaseException:
             self.kill()
             self.wait()
@@ -108,12 +108,13 @@ class TrialChild:
             self._stdout.close()
         return code
 
-    def _introduce(self, vocabulary: Vocabulary) -> None:
+    def _introduce(self, vocabulary: Vocabulary, judge: str) -> None:
         until_s = time.monotonic() + _START_S
         setup = {
             "vocabulary": vocabulary.as_plain(),
             "stack_bytes": _stack_bytes(),
             "memory_bytes": TRIAL_MEMORY_BYTES,
+            "judge": judge,
         }
         try:
             self._send(setup, until_s)

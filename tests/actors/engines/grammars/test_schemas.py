@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocols.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from tests.actors.engines.torch.grammars.world import Guide
+    from tests.actors.engines.grammars.world import Guide
 
 FIELD = "sampling_options.guided_decoding.json"
 

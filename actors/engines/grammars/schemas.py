@@ -11,10 +11,10 @@ from typing import Any
 
 import llguidance
 
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.limits import MOST_DIGITS, MOST_MULTIPLE, MOST_NUMBER, check_depth
-from actors.engines.torch.grammars.plain import as_list, as_object, write_json
-from actors.engines.torch.grammars.references import ROOT, Place, below, check_references
+from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.limits import MOST_DIGITS, MOST_MULTIPLE, MOST_NUMBER, check_depth
+from actors.engines.grammars.plain import as_list, as_object, write_json
+from actors.engines.grammars.references import ROOT, Place, below, check_references
 from protocols.errors import InvalidRequest
 from protocols.strict_json import read_json
 

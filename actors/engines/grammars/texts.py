@@ -8,11 +8,11 @@ import re
 import llguidance
 import llguidance.gbnf_to_lark
 
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.lark import literal
-from actors.engines.torch.grammars.limits import MOST_CHOICES, MOST_RULES
-from actors.engines.torch.grammars.plain import as_texts
-from actors.engines.torch.grammars.schemas import check_schema
+from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.lark import literal
+from actors.engines.grammars.limits import MOST_CHOICES, MOST_RULES
+from actors.engines.grammars.plain import as_texts
+from actors.engines.grammars.schemas import check_schema
 from protocols.errors import InvalidRequest
 
 _LARK = re.compile(r"%llguidance\b|start\s*:")

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import llguidance
 
-from actors.engines.torch.grammars.complaints import brief
-from actors.engines.torch.grammars.lark import LarkText, choice_of, joined, one_token, other_tokens
-from actors.engines.torch.grammars.limits import parser_limits
-from actors.engines.torch.grammars.plain import as_list, as_object, write_json
-from actors.engines.torch.grammars.schemas import check_schema, schema_source
-from actors.engines.torch.grammars.tag_nodes import Node
-from actors.engines.torch.grammars.texts import lark_of, regex_source
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.lark import LarkText, choice_of, joined, one_token, other_tokens
+from actors.engines.grammars.limits import parser_limits
+from actors.engines.grammars.plain import as_list, as_object, write_json
+from actors.engines.grammars.schemas import check_schema, schema_source
+from actors.engines.grammars.tag_nodes import Node
+from actors.engines.grammars.texts import lark_of, regex_source
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import llguidance
 
-from actors.engines.torch.grammars.lark import choice_of, joined
-from actors.engines.torch.grammars.leaf_formats import LeafFormats, Part
-from actors.engines.torch.grammars.plain import as_list, as_object, write_json
-from actors.engines.torch.grammars.tag_nodes import Node
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.lark import choice_of, joined
+from actors.engines.grammars.leaf_formats import LeafFormats, Part
+from actors.engines.grammars.plain import as_list, as_object, write_json
+from actors.engines.grammars.tag_nodes import Node
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 
 

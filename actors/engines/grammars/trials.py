@@ -1,7 +1,7 @@
 """Constraints are tried in another process before they are compiled in this one.
 
-What a constraint costs is known only when it has been paid, and llguidance may overflow the stack of
-whoever compiles it: that would be the end of the worker. So a process that may die does it first.
+What a constraint costs is known only when it has been paid, and its compiler may overflow the stack of
+whoever calls it: that would be the end of the worker. So a process that may die does it first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import threading
 import time
 
-from actors.engines.torch.grammars.limits import (
+from actors.engines.grammars.limits import (
     MOST_GRAMMAR_BYTES,
     PREPARE_S,
     READY_S,
@@ -19,8 +19,8 @@ from actors.engines.torch.grammars.limits import (
     field_of,
     text_of,
 )
-from actors.engines.torch.grammars.trial_child import NoTrial, TrialChild, TrialFailed
-from actors.engines.torch.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.trial_child import NoTrial, TrialChild, TrialFailed
+from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided
@@ -29,6 +29,8 @@ from protocols.strict_json import read_json
 # Seconds between attempts to start a process that did not come up.
 _RETRY_S = 10.0
 _TOO_COSTLY = "a constraint that costs less than is allowed"
+LLGUIDANCE = "actors.engines.grammars.building:llguidance_judge"
+"""The judge that compiles constraints with llguidance."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,11 +38,13 @@ _log = logging.getLogger(__name__)
 class Trials:
     """Keeps one process, and starts another when it ends. Any thread, but never the event loop's.
 
-    on_bound: told of constraints that cost more than is allowed.
+    on_bound: told of constraints that cost more than is allowed. judge: what compiles them there,
+    ``module:function``; it is given the vocabulary and returns a `trial.Judge`.
     """
 
-    def __init__(self, on_bound: OnBound = ignore_bound) -> None:
+    def __init__(self, on_bound: OnBound = ignore_bound, judge: str = LLGUIDANCE) -> None:
         self._on_bound = on_bound
+        self._judge_name = judge
         self._changed = threading.Condition()
         self._child: TrialChild | None = None
         # Why there is none, where it could not be started; since when one is being started.
@@ -54,7 +58,7 @@ class Trials:
             self._since_s = time.monotonic()
         while not self._is_closed:
             try:
-                child = TrialChild(vocabulary)
+                child = TrialChild(vocabulary, self._judge_name)
             except Exception as exc:
                 # Whatever it was: guided requests hear of it, and the engine serves on.
                 self._failed(f"the process that tries constraints does not start ({type(exc).__name__})")
@@ -70,7 +74,7 @@ class Trials:
     def check(self, guided: Guided) -> int:
         """The bytes that its grammar takes. Takes seconds, but always comes back.
 
-        Raises InvalidRequest, as `build_matcher` does and for what costs too much; Overloaded while no
+        Raises InvalidRequest, as its judge does and for what costs too much; Overloaded while no
         process can be had.
         """
         text_of(guided)
@@ -99,7 +103,7 @@ class Trials:
             case {"refused": [str(field), str(shown), str(allowed)]}:
                 raise InvalidRequest(field, _Shown(shown), allowed)
             case {"failed": str(name)}:
-                raise _refusal(guided, f"what llguidance can follow ({name})")
+                raise _refusal(guided, f"what can be followed ({name})")
             case _:
                 raise self._too_costly(guided, "its trial gave no verdict")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import llguidance
 
-from actors.engines.torch.grammars.plain import as_list, as_object
+from actors.engines.grammars.plain import as_list, as_object
 from protocols.strict_json import read_json
 
 _SETTINGS = ("generation_config.json", "config.json")
