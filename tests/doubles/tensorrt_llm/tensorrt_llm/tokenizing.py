@@ -15,6 +15,10 @@ class Tokenizer(Protocol):
         """Return the ids of a text."""
         ...
 
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of ids."""
+        ...
+
 
 class GenerationConfig(Protocol):
     """``generation_config.json`` of a model."""
