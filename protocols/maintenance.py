@@ -18,6 +18,10 @@ class Maintenance(Protocol):
         """What has been given back, be it by a `sleep` that failed half way."""
         ...
 
+    def check(self, memories: tuple[str, ...]) -> None:
+        """Changes nothing. Raises MaintenanceFailed with the reason why `sleep` could not give these back."""
+        ...
+
     async def sleep(self, memories: tuple[str, ...]) -> None:
         """Give this memory back. Raises MaintenanceFailed; what was given back by then is in `asleep`."""
         ...
