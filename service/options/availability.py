@@ -2,80 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.config_file import about_engine_argument, load_mapping, refuse_engine_arguments
+from service.options.option import Group
 
 if TYPE_CHECKING:
-    from service.options.command_line import CommandLine
+    from service.options.engine_choice import EngineName
     from service.options.errors import Complaints
     from service.options.framework import FrameworkFacts
     from service.options.option import Refusal
     from service.options.resolve import Resolution, Resolved
 
-
-def check_availability(
-    resolution: Resolution, typed: CommandLine, framework: FrameworkFacts, complaints: Complaints
-) -> None:
-    """Refuse what this release, its engines or the installed framework cannot do."""
-    for resolved in resolution.items():
-        if resolved.is_given and resolved.value != resolved.option.default:
-            _check_release(resolved, complaints)
-            _check_framework(resolved, framework, complaints)
-    for path, given in typed.engine_arguments.items():
-        complaints.refuse(given.source.name, given.raw, about_engine_argument(path))
-    _check_engine_documents(resolution, complaints)
+# Headings of options that say nothing to the other engines.
+_OWN_GROUPS = {"torch": Group.TORCH, "synthetic": Group.SYNTHETIC}
+# Roles that no engine has.
+_ROLES = {
+    "encode": "not available in this release: it needs an engine that encodes media; serve such models with "
+    "the upstream worker",
+    "prefill_and_decode": "an old name: use agg for aggregated serving, or pd for a worker that does prefill "
+    "and decode",
+}
 
 
-def _check_release(resolved: Resolved, complaints: Complaints) -> None:
-    refusal = resolved.option.refusal
-    if refusal is None or resolved.value in refusal.accepts:
-        return
-    if _is_harmless_connector(resolved, complaints):
-        return
-    if resolved.source.kind == "env" and refusal.from_environment == "warn":
-        complaints.warn(f"{resolved.where} has no effect on this worker; {refusal.instead}")
-    else:
-        _refuse(resolved, refusal, complaints)
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """What one engine and the installed framework can do of what was given."""
 
+    engine: EngineName
+    framework: FrameworkFacts
+    complaints: Complaints
 
-def _refuse(resolved: Resolved, refusal: Refusal, complaints: Complaints) -> None:
-    complaints.refuse(resolved.where, resolved.option.show(resolved.value), refusal.reason)
+    def check(self, resolution: Resolution) -> None:
+        """Refuse what they cannot, and name what says nothing to this engine."""
+        for resolved in resolution.items():
+            if resolved.is_given and resolved.value != resolved.option.default:
+                self._check_engine(resolved)
+                self._check_framework(resolved)
+        self._warn_about_other_engines(resolution)
+        if self.engine == "trtllm":
+            return
+        for given in resolution.engine_arguments():
+            self.complaints.refuse(
+                given.source.name,
+                None,
+                f"holds arguments of TensorRT-LLM, which the engine {self.engine} has not; leave it out",
+            )
 
+    def _check_engine(self, resolved: Resolved) -> None:
+        refusal, value = resolved.option.refusal, resolved.value
+        if refusal is None or refusal.spares(value, self.engine) or self._is_settled_by_its_rule(resolved):
+            return
+        if resolved.source.kind == "env" and refusal.from_environment == "warn":
+            self.complaints.warn(f"{resolved.where} has no effect on this worker; {refusal.instead}")
+        else:
+            self._refuse(resolved, refusal)
 
-def _is_harmless_connector(resolved: Resolved, complaints: Complaints) -> bool:
-    """Upstream's rule: one connector at most, and unknown ones count as none, with a warning."""
-    if resolved.option.name != "connector":
-        return False
-    text = resolved.option.show(resolved.value)
-    if "," in text or text == "kvbm":
-        return False
-    if text not in {"none", "null"}:
-        complaints.warn(f"{resolved.where}: {text!r} is no connector of this worker; none is used")
-    return True
+    def _is_settled_by_its_rule(self, resolved: Resolved) -> bool:
+        """Options some of whose values have an answer of their own."""
+        if resolved.option.name == "connector":
+            return self._settle_connector(resolved)
+        role = _ROLES.get(str(resolved.value)) if resolved.option.name == "disaggregation_mode" else None
+        if role is not None:
+            self.complaints.refuse(resolved.where, resolved.value, role)
+        return role is not None
 
+    def _settle_connector(self, resolved: Resolved) -> bool:
+        """Upstream's rule: one connector at most, and unknown ones count as none, with a warning."""
+        text = resolved.option.show(resolved.value)
+        if "," in text:
+            self.complaints.refuse(resolved.where, text, "allowed: one connector at most, none or kvbm")
+        elif text == "kvbm":
+            return False
+        elif text not in {"none", "null"}:
+            self.complaints.warn(f"{resolved.where}: {text!r} is no connector of this worker; none is used")
+        return True
 
-def _check_framework(resolved: Resolved, framework: FrameworkFacts, complaints: Complaints) -> None:
-    field = resolved.option.framework_field
-    if field is not None and field not in framework.worker_config_fields:
-        complaints.refuse(
-            resolved.where,
-            resolved.option.show(resolved.value),
-            f"needs a framework whose WorkerConfig has {field!r}; ai-dynamo {framework.version} has not: "
-            "leave it out or install a newer one (1.6 has it)",
-        )
+    def _refuse(self, resolved: Resolved, refusal: Refusal) -> None:
+        self.complaints.refuse(resolved.where, resolved.option.show(resolved.value), refusal.reason)
 
+    def _check_framework(self, resolved: Resolved) -> None:
+        field = resolved.option.framework_field
+        if field is not None and field not in self.framework.worker_config_fields:
+            self.complaints.refuse(
+                resolved.where,
+                resolved.option.show(resolved.value),
+                f"needs a framework whose WorkerConfig has {field!r}; ai-dynamo {self.framework.version} has "
+                "not: leave it out or install a newer one (1.6 has it)",
+            )
 
-def _check_engine_documents(resolution: Resolution, complaints: Complaints) -> None:
-    """Engine arguments given as JSON or YAML: every key is refused, a wrong one with the right name."""
-    override = resolution["override_engine_args"]
-    if isinstance(override.value, Mapping):
-        refuse_engine_arguments(override.where, override.value, complaints)
-    extra = resolution["extra_engine_args"]
-    if isinstance(extra.value, str):
-        try:
-            refuse_engine_arguments(extra.value, load_mapping(Path(extra.value).expanduser()), complaints)
-        except ValueError as error:
-            complaints.refuse(extra.where, extra.value, str(error))
+    def _warn_about_other_engines(self, resolution: Resolution) -> None:
+        others = [group for engine, group in _OWN_GROUPS.items() if engine != self.engine]
+        unused = [item.where for item in resolution.items() if item.is_given and item.option.group in others]
+        if unused:
+            self.complaints.warn(
+                f"{', '.join(unused)}: without effect, the engine {self.engine} has no such option"
+            )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from actors.settings import GraphSettings
-from service.options.option import Group
+from protocols.spec import Stage
+from service.options.asked import tensorrt_options
 from service.options.rules import QUEUE_VARIABLES, expand_template
 from service.options.settings import (
     Action,
@@ -25,6 +27,8 @@ from service.options.values import Secret
 
 if TYPE_CHECKING:
     from service.options.budgets import DrainBudgets
+    from service.options.engine_arguments import EngineArguments, Publishing
+    from service.options.engine_choice import EngineName
     from service.options.resolve import Resolution
 
 SYSTEM_HOST_VARIABLE = "DYN_SYSTEM_HOST"
@@ -36,19 +40,34 @@ _PROBE_KEY = "_HEALTH_CHECK"
 _STEP_TOKENS = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was made of the options on the way. ``arguments``: of TensorRT-LLM, where that runs."""
+
+    engine: EngineName
+    role: Stage
+    publishing: Publishing
+    arguments: EngineArguments | None
+
+
 def build_settings(
-    resolution: Resolution, budgets: DrainBudgets, environ: Mapping[str, str], warnings: Sequence[str]
+    resolution: Resolution,
+    outcome: Outcome,
+    budgets: DrainBudgets,
+    environ: Mapping[str, str],
+    warnings: Sequence[str],
 ) -> Settings:
     """Settings from values that were all accepted."""
     dump = resolution.find("dump_config_to", str)
     return Settings(
         action=_action(resolution),
-        runtime=_runtime(resolution, environ),
-        model=_model(resolution),
+        runtime=_runtime(resolution, outcome, environ),
+        model=_model(resolution, outcome.arguments),
         requests=_requests(resolution),
-        engine=_engine(resolution),
+        engine=_engine(resolution, outcome),
         torch=_torch(resolution),
         synthetic=SyntheticSettings(step_s=resolution.get("synthetic_step_ms", float) / 1000),
+        engine_arguments=outcome.arguments,
         graph=_graph(resolution, budgets),
         drain=budgets,
         control_token=resolution.find("control_token", Secret),
@@ -66,16 +85,18 @@ def _action(resolution: Resolution) -> Action:
     return "print_config" if resolution.get("print_config", bool) else "serve"
 
 
-def _runtime(resolution: Resolution, environ: Mapping[str, str]) -> RuntimeSettings:
-    namespace, component, endpoint = _endpoint_parts(resolution)
+def _runtime(resolution: Resolution, outcome: Outcome, environ: Mapping[str, str]) -> RuntimeSettings:
+    namespace, component, endpoint = _endpoint_parts(resolution, outcome.role)
     return RuntimeSettings(
         namespace=namespace,
         component=component,
         endpoint=endpoint,
+        role=outcome.role,
         discovery_backend=resolution.get("discovery_backend", str),
         request_plane=resolution.get("request_plane", str),
         event_plane=resolution.find("event_plane", str),
-        publishes_kv_events=resolution.get("publish_kv_events", bool),
+        publishes_kv_events=outcome.publishing.has_kv_events,
+        publishes_engine_metrics=outcome.publishing.has_metrics and outcome.arguments is not None,
         response_plane=resolution.get("response_plane", str),
         kv_state_endpoint=resolution.find("kv_state_endpoint", str),
         endpoint_types=cast("tuple[str, ...]", resolution.get("endpoint_types", tuple)),
@@ -85,14 +106,15 @@ def _runtime(resolution: Resolution, environ: Mapping[str, str]) -> RuntimeSetti
     )
 
 
-def _endpoint_parts(resolution: Resolution) -> tuple[str, str, str]:
+def _endpoint_parts(resolution: Resolution, role: Stage) -> tuple[str, str, str]:
     full = resolution.find("endpoint", str)
     if full is not None:
         namespace, component, endpoint = full.removeprefix("dyn://").split(".")
         return namespace, component, endpoint
     suffix = resolution.find("namespace_suffix", str)
     namespace = resolution.get("namespace", str)
-    return f"{namespace}-{suffix}" if suffix else namespace, "backend", "generate"
+    component = "prefill" if role is Stage.PREFILL else "backend"
+    return f"{namespace}-{suffix}" if suffix else namespace, component, "generate"
 
 
 def _default_host(environ: Mapping[str, str]) -> str:
@@ -105,13 +127,22 @@ def _system_host(resolution: Resolution, environ: Mapping[str, str]) -> dict[str
     return {SYSTEM_HOST_VARIABLE: _default_host(environ)}
 
 
-def _model(resolution: Resolution) -> ModelSettings:
-    return ModelSettings(
+def _model(resolution: Resolution, arguments: EngineArguments | None) -> ModelSettings:
+    """Where TensorRT-LLM's own arguments say something else than the options do, they win."""
+    settings = ModelSettings(
         model=resolution.get("model", str),
         served_model_name=resolution.find("served_model_name", str),
         max_seq_len=resolution.find("max_seq_len", int),
         kv_block_tokens=resolution.get("kv_block_size", int),
         trust_remote_code=resolution.get("trust_remote_code", bool),
+    )
+    if arguments is None:
+        return settings
+    return replace(
+        settings,
+        max_seq_len=arguments.max_seq_len,
+        kv_block_tokens=arguments.kv_block_tokens,
+        trust_remote_code=arguments.trust_remote_code,
     )
 
 
@@ -135,14 +166,16 @@ def _requests(resolution: Resolution) -> RequestSettings:
     )
 
 
-def _engine(resolution: Resolution) -> EngineSettings:
+def _engine(resolution: Resolution, outcome: Outcome) -> EngineSettings:
+    arguments = outcome.arguments
     batch = resolution.get("max_batch_size", int)
-    tensorrt = (item for item in resolution.items() if item.option.group is Group.TENSORRT and item.is_given)
+    step_tokens = resolution.find("max_num_tokens", int) or max(_STEP_TOKENS, batch)
     return EngineSettings(
         requested=resolution.get("engine", str),
-        tensorrt_options=tuple(item.where for item in tensorrt),
-        max_num_seqs=batch,
-        step_tokens=resolution.find("max_num_tokens", int) or max(_STEP_TOKENS, batch),
+        expected=outcome.engine,
+        tensorrt_options=tensorrt_options(resolution),
+        max_num_seqs=arguments.max_batch_size if arguments else batch,
+        step_tokens=arguments.max_num_tokens if arguments else step_tokens,
         processors=_processors(resolution),
         has_test_processor=resolution.get("test_logits_processor", bool),
     )

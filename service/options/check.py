@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from service.options.engine_choice import EngineChoiceError, EngineFacts, choose_engine
-from service.options.machine import cores, memory_bytes, read_engine_facts
+from service.options.machine import cores, has_package, memory_bytes, read_engine_facts
 from service.options.tables import BY_NAME
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def check_settings(
     """
     findings = [Finding("warning", "configuration", text) for text in settings.warnings]
     findings.append(_check_engine(settings, facts or read_engine_facts(os.environ)))
+    findings.extend(_check_tensorrt(settings))
     findings.append(_check_model(settings.model.model, frozenset([*model_names, _DEFAULT_MODEL])))
     findings.append(_check_port(settings))
     findings.append(_describe_budgets(settings))
@@ -64,6 +65,16 @@ def _check_engine(settings: Settings, facts: EngineFacts) -> Finding:
     except EngineChoiceError as error:
         return Finding("error", "engine", str(error))
     return Finding("ok", "engine", f"{choice.engine} ({choice.reason})")
+
+
+def _check_tensorrt(settings: Settings) -> Iterator[Finding]:
+    """What TensorRT-LLM would be built with, and the package of its connector."""
+    if settings.engine_arguments is None:
+        return
+    yield Finding("ok", "engine arguments", settings.engine_arguments.shown())
+    connector = settings.resolution["connector"]
+    if connector.value == ("kvbm",) and not has_package("kvbm"):
+        yield Finding("error", "connector", f"{connector.where} kvbm: the package kvbm is not installed")
 
 
 def _check_model(model: str, names: frozenset[str]) -> Finding:

@@ -118,7 +118,13 @@ class _Parser:
         if value is None:
             self._complaints.refuse(name, None, "needs a value")
         elif all(path.split(".")):
-            self._result.engine_arguments[path] = Given(Source("flag", name), value)
+            self._note_engine_argument(name, path, value)
+
+    def _note_engine_argument(self, name: str, path: str, text: str) -> None:
+        before = self._result.engine_arguments.get(path)
+        if before is not None and before.raw != text:
+            self._complaints.warn(f"{name}: the last value wins; it was given before")
+        self._result.engine_arguments[path] = Given(Source("flag", name), text)
 
     def _note(self, name: str, option: Option, text: str) -> None:
         before = self._result.given.get(option.name)

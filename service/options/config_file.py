@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Far more than every option with its comments needs.
 _FILE_BYTES = 1 << 20
 _SUFFIXES = (".yaml", ".yml", ".toml")
+_ENGINE_KEY = "trtllm"
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -36,19 +38,31 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_config_file(name: str, complaints: Complaints) -> dict[str, Given]:
-    """What the file gives, by option name. Values stay as the file's format reads them."""
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """What the file gives, by option name. Values stay as the file's format reads them.
+
+    engine_arguments: TensorRT-LLM's own, which stand under one key.
+    """
+
+    given: dict[str, Given]
+    engine_arguments: Given | None = None
+
+
+def read_config_file(name: str, complaints: Complaints) -> ConfigFile:
+    """Read it. Mistakes go to ``complaints``; a file that cannot be read counts as empty."""
     try:
         data = load_mapping(Path(name).expanduser())
     except ValueError as error:
         complaints.refuse(name, None, str(error))
-        return {}
+        return ConfigFile({})
     given: dict[str, Given] = {}
+    engine_arguments = None
     for key, raw in data.items():
         option = BY_NAME.get(key.replace("-", "_"))
         where = f"{name}:{key}"
-        if key == "trtllm" and isinstance(raw, Mapping):
-            refuse_engine_arguments(where, cast("Mapping[str, object]", raw), complaints)
+        if key == _ENGINE_KEY:
+            engine_arguments = Given(Source("file", where), raw)
         elif option is None:
             complaints.refuse(where, None, _about_unknown_key(key))
         elif not option.in_file:
@@ -59,20 +73,26 @@ def read_config_file(name: str, complaints: Complaints) -> dict[str, Given]:
             complaints.refuse(where, None, f"the same option is there as {given[option.name].source.name}")
         else:
             given[option.name] = Given(Source("file", where), raw)
-    return given
+    return ConfigFile(given, engine_arguments)
 
 
 def load_mapping(path: Path) -> Mapping[str, object]:
     """The top level of a YAML or TOML file. Raises ValueError with the reason."""
     if path.suffix not in _SUFFIXES:
         raise ValueError(f"the suffix must be one of {', '.join(_SUFFIXES)}")
+    if path.suffix != ".toml":
+        return load_yaml_mapping(path)
     try:
-        if path.stat().st_size > _FILE_BYTES:
-            raise ValueError(f"the file is larger than {_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-        data: object = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _StrictLoader)  # noqa: S506
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from error
+        return tomllib.loads(_text_of(path))
+    except RecursionError:
+        raise ValueError("is nested too deep") from None
+
+
+def load_yaml_mapping(path: Path) -> Mapping[str, object]:
+    """The top level of a YAML file, whatever its suffix. Raises ValueError with the reason."""
+    text = _text_of(path)
+    try:
+        data: object = yaml.load(text, _StrictLoader)  # noqa: S506  a safe loader that is stricter still
     except yaml.YAMLError as error:
         raise ValueError(f"is no YAML: {error}".replace("\n", " ")) from error
     except RecursionError:
@@ -82,29 +102,23 @@ def load_mapping(path: Path) -> Mapping[str, object]:
     if not isinstance(data, dict) or not all(
         isinstance(key, str) for key in cast("dict[object, object]", data)
     ):
-        raise ValueError("must hold option names with their values")
+        raise ValueError("must hold names with their values")
     return cast("dict[str, object]", data)
 
 
-def refuse_engine_arguments(where: str, document: Mapping[str, object], complaints: Complaints) -> None:
-    """Refuse every key of a document of TensorRT-LLM arguments, a wrong one with the right name."""
-    for key in document:
-        complaints.refuse(f"{where}:{key}", None, about_engine_argument(str(key)))
-
-
-def about_engine_argument(path: str) -> str:
-    """Why a TensorRT-LLM argument is refused, and the right name of a wrong one."""
-    first = path.split(".", maxsplit=1)[0]
-    reason = "an argument of TensorRT-LLM, which this release does not drive; leave it out"
-    if first in TENSORRT_ARGUMENTS:
-        return reason
-    return f"unknown key; the nearest is {nearest(first, TENSORRT_ARGUMENTS)} ({reason})"
+def _text_of(path: Path) -> str:
+    try:
+        if path.stat().st_size > _FILE_BYTES:
+            raise ValueError(f"the file is larger than {_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
 def _about_unknown_key(key: str) -> str:
     if key in TENSORRT_ARGUMENTS:
-        return about_engine_argument(key)
-    guess = nearest(
-        key, [name for name, option in BY_NAME.items() if option.in_file] + sorted(TENSORRT_ARGUMENTS)
-    )
-    return f"unknown key; the nearest is {guess}" if guess in BY_NAME else about_engine_argument(key)
+        return f"an argument of TensorRT-LLM: write it under the key {_ENGINE_KEY}"
+    names = [name for name, option in BY_NAME.items() if option.in_file]
+    guess = nearest(key, names + sorted(TENSORRT_ARGUMENTS))
+    under = "" if guess in BY_NAME else f", an argument of TensorRT-LLM, under the key {_ENGINE_KEY}"
+    return f"unknown key; the nearest is {guess}{under}"

@@ -9,12 +9,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.options.engine_arguments.known_fields import VERSION
+from service.options.engine_arguments.unusable import UNUSABLE
+from service.options.engine_arguments.worker_flags import EVENT_BUFFER_EVENTS
 from service.options.known_names import FRAMEWORK_VARIABLES
 from service.options.option import Group, Option, Refusal
 from service.options.tables import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from service.options.values import Value
 
 _HEAD = """\
 # Configuration
@@ -80,8 +85,37 @@ _REFUSED = """\
 ## Known but refused
 
 These belong to the worker this one replaces. They are accepted with the values of the second column.
-Anything else stops the start with the reason, so that no option is ever silently without effect. Engine
-arguments (`--trtllm.GROUP.KEY VALUE`) are refused in the same way.
+Anything else stops the start with the reason, so that no option is ever silently without effect. The options
+under "TensorRT-LLM" above and its arguments (`--trtllm.GROUP.KEY VALUE`) are refused in the same way by the
+engines torch and synthetic; `--engine auto` takes them as a wish for trtllm.
+"""
+
+_UNUSABLE_NAMES = ", ".join(f"`{name}`" for name in sorted(UNUSABLE))
+
+_TENSORRT = f"""\
+### How the arguments of TensorRT-LLM come together
+
+TensorRT-LLM is built with keyword arguments. They are put together before anything loads, weakest first:
+
+1. the defaults of this page,
+2. the YAML file of `--extra-engine-args`,
+3. the worker's own options that were given, as flag, variable or key of `--config FILE`,
+4. one of: `--override-engine-args`; or dotted flags, `--trtllm.kv_cache_config.dtype fp8`, together with what
+   `--config FILE` holds under the key `trtllm`, over which the flags win.
+
+Objects are merged into each other, anything else is replaced as a whole. Each value that somebody gave and
+that loses is named in a warning of its own. `--print-config` shows every argument with who gave it,
+`--check-config` all of them in one line; values of `env_overrides` are masked. In one place this is the other
+way round than in the upstream worker: there the file wins over the flags.
+
+* A dotted value is none/null, a whole number, a number, true/false, or else a text, in this order.
+* Names are checked at every depth that is known (TensorRT-LLM {VERSION}): an unknown one stops the start with
+  the nearest right name. With another version installed it only warns, and TensorRT-LLM itself decides.
+* What the worker does by itself: `skip_tokenizer_init` is true, except where the test processor or a
+  `reasoning_parser` needs the tokenizer; with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events
+  unless a file says otherwise; prefill and decode hand over with UCX unless another
+  `cache_transceiver_config.backend` is given; `--connector kvbm` sets `kv_connector_config` and switches partial reuse off.
+* Refused: {_UNUSABLE_NAMES}.
 """
 
 _PASSED = """\
@@ -108,6 +142,8 @@ def _sections() -> Iterator[str]:
             yield _table(("option", "default", "allowed", "what it does"), map(_row, options))
         if group is Group.SHUTDOWN:
             yield _BUDGETS
+        if group is Group.TENSORRT:
+            yield _TENSORRT
     yield _REFUSED
     for group in Group:
         yield from _refused_section(group)
@@ -126,7 +162,7 @@ def _refused_section(group: Group) -> Iterator[str]:
     """The refused options of a group, those with the same reason in one table."""
     reasons: dict[Refusal, list[Option]] = {}
     for option in OPTIONS:
-        if option.group is group and option.refusal is not None:
+        if option.group is group and option.refusal is not None and not option.is_for_some_engines:
             reasons.setdefault(option.refusal, []).append(option)
     if reasons:
         yield f"### {group.value}\n"
@@ -138,7 +174,10 @@ def _refused_section(group: Group) -> Iterator[str]:
 
 
 def _accepted(option: Option, refusal: Refusal) -> str:
-    return ", ".join([_default(option), *(f"`{option.kind.show(value)}`" for value in refusal.accepts)])
+    accepted = [_default(option), *(_written(option, value) for value in refusal.accepts)]
+    engines = " and ".join(refusal.engines)
+    accepted += [f"{_written(option, value)} ({engines})" for value in refusal.engine_values]
+    return ", ".join(accepted)
 
 
 def _names(option: Option) -> str:
@@ -148,9 +187,14 @@ def _names(option: Option) -> str:
 
 
 def _default(option: Option) -> str:
+    others = "".join(f"; {engine}: {_written(option, value)}" for engine, value in option.engine_defaults)
     if option.default_text or option.default is None:
-        return option.default_text or "not set"
-    return f"`{option.kind.show(option.default) or 'none'}`"
+        return (option.default_text or "not set") + others
+    return _written(option, option.default) + others
+
+
+def _written(option: Option, value: Value) -> str:
+    return f"`{option.kind.show(value) or 'none'}`"
 
 
 def _old_spellings() -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 EngineName = Literal["trtllm", "torch", "synthetic"]
 
 # Engines this release has a driver for.
-DRIVEN: frozenset[EngineName] = frozenset({"torch", "synthetic"})
+DRIVEN: frozenset[EngineName] = frozenset({"trtllm", "torch", "synthetic"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,14 @@ class EngineFacts:
 
     tensorrt_installed: the distribution tensorrt-llm. torch_installed: the package torch.
     tensorrt_problem: why tensorrt_llm cannot be imported, "" if it can.
-    gpus: NVIDIA devices this process may see.
+    gpus: NVIDIA devices this process may see. tensorrt_version: of the distribution, "" without one.
     """
 
     tensorrt_installed: bool
     torch_installed: bool
     gpus: int
     tensorrt_problem: str = ""
+    tensorrt_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,13 @@ class EngineChoice:
 
 class EngineChoiceError(ValueError):
     """No engine can be chosen. The text says what to do."""
+
+
+def expected_engine(requested: str, facts: EngineFacts, tensorrt_options: Sequence[str] = ()) -> EngineName:
+    """The engine a configuration is for; whether it can run here, `choose_engine` says."""
+    if requested == "auto":
+        return "trtllm" if facts.tensorrt_installed or tensorrt_options else "torch"
+    return cast("EngineName", requested)
 
 
 def choose_engine(requested: str, facts: EngineFacts, tensorrt_options: Sequence[str] = ()) -> EngineChoice:

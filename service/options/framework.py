@@ -21,3 +21,8 @@ class FrameworkFacts:
     worker_config_fields: frozenset[str]
     tool_parsers: Callable[[], Sequence[str]]
     reasoning_parsers: Callable[[], Sequence[str]]
+
+    @property
+    def is_since_1_6(self) -> bool:
+        """Whether it is one of the newer sort, told by a field that came with 1.6."""
+        return "structural_tag" in self.worker_config_fields

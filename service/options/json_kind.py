@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from protocols.strict_json import read_json
+from service.options.values import Secret
 
 if TYPE_CHECKING:
     from service.options.values import Value
@@ -19,10 +20,14 @@ _FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """A JSON object. ``at_file``: @FILE reads it from a file. ``or_boolean``: true and false will do, too."""
+    """A JSON object. ``at_file``: @FILE reads it from a file. ``or_boolean``: true and false will do, too.
+
+    masks: keys whose values are not shown.
+    """
 
     at_file: bool = False
     or_boolean: bool = False
+    masks: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
@@ -46,6 +51,8 @@ class JsonObject:
         return self.parse(raw) if isinstance(raw, str) else self._checked(raw)
 
     def show(self, value: Value) -> str:
+        if isinstance(value, Mapping):
+            value = {**value, **{key: Secret.MASK for key in self.masks if key in value}}
         return json.dumps(value)
 
     def _checked(self, found: object) -> Value:

@@ -4,33 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.options.availability import check_availability
+from service.options.asked import engine_of
+from service.options.availability import Availability
 from service.options.budgets import BudgetError, OperatorTimes, plan_budgets
-from service.options.build import build_settings
+from service.options.build import Outcome, build_settings
 from service.options.command_line import parse_command_line
+from service.options.engine_arguments import engine_arguments, publishing_of, role_of
 from service.options.errors import Complaints, ConfigError
+from service.options.machine import read_engine_facts
 from service.options.resolve import Resolution, resolve
 from service.options.rules import check_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.options.engine_choice import EngineFacts
     from service.options.framework import FrameworkFacts
     from service.options.settings import Settings
 
 
-def load_settings(argv: Sequence[str], environ: Mapping[str, str], framework: FrameworkFacts) -> Settings:
+def load_settings(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    framework: FrameworkFacts,
+    facts: EngineFacts | None = None,
+) -> Settings:
     """The configuration of a worker.
 
-    argv: the words after the sub-command. environ: read, never changed. Reads the ``--config`` file, an
-    ``@FILE`` payload, and looks whether the template exists; no network, no other file.
+    argv: the words after the sub-command. environ: read, never changed. facts: what is installed, for what
+    ``--engine auto`` comes to; read from the machine when None.
+    Reads the ``--config`` file, that of ``--extra-engine-args``, an ``@FILE`` payload, and looks whether the
+    template exists; no network, no other file.
     Raises ConfigError with everything that is wrong, not only the first.
     """
+    facts = facts or read_engine_facts(environ)
     complaints = Complaints()
-    typed = parse_command_line(argv, complaints)
-    resolution = resolve(typed, environ, complaints)
-    check_availability(resolution, typed, framework, complaints)
-    check_rules(resolution, environ, framework, complaints)
+    given = resolve(parse_command_line(argv, complaints), environ, complaints)
+    engine = engine_of(given, facts)
+    resolution = given.with_defaults_of(engine)
+    Availability(engine, framework, complaints).check(resolution)
+    check_rules(resolution, engine, environ, framework, complaints)
+    role, publishing = role_of(resolution), publishing_of(resolution, framework)
+    arguments = None
+    if engine == "trtllm":
+        arguments = engine_arguments(resolution, role, publishing, facts.tensorrt_version, complaints)
     try:
         budgets = plan_budgets(resolution.get("drain_timeout", float), _operator_times(resolution))
     except BudgetError as error:
@@ -39,7 +56,8 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str], framework: Fr
     complaints.raise_if_any()
     if resolution["engine_request_limit"].is_given:
         resolution = resolution.adopt("max_live", "engine_request_limit")
-    return build_settings(resolution, budgets, environ, complaints.warnings)
+    outcome = Outcome(engine, role, publishing, arguments)
+    return build_settings(resolution, outcome, budgets, environ, complaints.warnings)
 
 
 def _operator_times(resolution: Resolution) -> OperatorTimes:

@@ -18,13 +18,15 @@ _DEVICES = Path("/dev")
 
 def read_engine_facts(environ: Mapping[str, str]) -> EngineFacts:
     """What is installed and visible here. A package that is found may still fail when it is imported."""
-    has_tensorrt = _has_distribution("tensorrt-llm")
-    is_findable = importlib.util.find_spec("tensorrt_llm") is not None
+    version = _version_of("tensorrt-llm")
+    has_tensorrt = bool(version)
+    is_findable = has_package("tensorrt_llm")
     return EngineFacts(
         tensorrt_installed=has_tensorrt,
         tensorrt_problem="" if is_findable or not has_tensorrt else "no module named tensorrt_llm",
-        torch_installed=importlib.util.find_spec("torch") is not None,
+        torch_installed=has_package("torch"),
         gpus=_visible_gpus(environ),
+        tensorrt_version=version,
     )
 
 
@@ -38,12 +40,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _has_distribution(name: str) -> bool:
+def has_package(name: str) -> bool:
+    """Whether a package could be imported, as far as one can tell without doing it."""
+    return importlib.util.find_spec(name) is not None
+
+
+def _version_of(distribution: str) -> str:
+    """Empty when it is not installed."""
     try:
-        importlib.metadata.distribution(name)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return ""
 
 
 def _visible_gpus(environ: Mapping[str, str]) -> int:

@@ -11,6 +11,7 @@ from service.options.kinds import Boolean, Kind, SecretText
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from service.options.engine_choice import EngineName
     from service.options.values import Value
 
 
@@ -36,22 +37,31 @@ class Group(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why an option that is known by name cannot be used yet. Its default value is always accepted.
+    """Why an option that is known by name cannot be used. Its default value is always accepted.
 
     needs: what would have to be there. instead: what to do today.
     accepts: other values that mean no more than the default does.
+    engines: those that honour it nevertheless; of its values only ``engine_values``, where there are any.
     from_environment: "warn" for variables that other components read, too; they must not stop a worker.
     """
 
     needs: str
     instead: str
     accepts: tuple[Value, ...] = ()
+    engines: tuple[EngineName, ...] = ()
+    engine_values: tuple[Value, ...] = ()
     from_environment: str = "refuse"
 
     @property
     def reason(self) -> str:
         """One sentence and a half for the operator."""
         return f"not available in this release: it needs {self.needs}; {self.instead}"
+
+    def spares(self, value: Value, engine: EngineName) -> bool:
+        """Whether the value may be given with this engine."""
+        if value in self.accepts:
+            return True
+        return engine in self.engines and (not self.engine_values or value in self.engine_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,7 @@ class Option:
     name: the key in files, and the attribute's name. flag: None for what is read from the environment only.
     aliases: other flags that are as good. deprecated_*: accepted with a warning.
     default_text: shown instead of a default that is None or computed.
+    engine_defaults: the default with an engine that has another one.
     framework_field: the field of the framework's WorkerConfig without which the option has no effect.
     in_file: whether ``--config FILE`` may hold it. is_repeatable: several flags give several values.
     """
@@ -77,6 +88,7 @@ class Option:
     env_aliases: tuple[str, ...] = ()
     deprecated_envs: tuple[str, ...] = ()
     default_text: str = ""
+    engine_defaults: tuple[tuple[EngineName, Value], ...] = ()
     refusal: Refusal | None = None
     framework_field: str | None = None
     in_file: bool = True
@@ -95,7 +107,12 @@ class Option:
     @property
     def is_usable(self) -> bool:
         """Whether some value other than the default can be given in this release."""
-        return self.refusal is None or bool(self.refusal.accepts)
+        return self.refusal is None or bool(self.refusal.accepts or self.refusal.engines)
+
+    @property
+    def is_for_some_engines(self) -> bool:
+        """Whether it is honoured in full, but not with every engine."""
+        return self.refusal is not None and bool(self.refusal.engines) and not self.refusal.engine_values
 
     @property
     def is_action(self) -> bool:
@@ -120,6 +137,10 @@ class Option:
             yield self.env
         yield from self.env_aliases
         yield from self.deprecated_envs
+
+    def default_with(self, engine: EngineName) -> Value:
+        """The default when this engine runs."""
+        return dict(self.engine_defaults).get(engine, self.default)
 
     def show(self, value: Value) -> str:
         """A value as text for people: secrets masked, None in words."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from service.options.command_line import CommandLine
+    from service.options.engine_choice import EngineName
     from service.options.errors import Complaints
     from service.options.option import Option
 
@@ -43,8 +44,16 @@ class Resolved:
 class Resolution:
     """Every option with its value. Getters check the type, so that a wrong table fails at once."""
 
-    def __init__(self, items: Mapping[str, Resolved]) -> None:
+    def __init__(
+        self,
+        items: Mapping[str, Resolved],
+        dotted: Mapping[str, Given] | None = None,
+        filed: Given | None = None,
+    ) -> None:
+        """dotted: values of ``--trtllm.*`` by their paths. filed: what ``--config`` holds as trtllm."""
         self._items = dict(items)
+        self.dotted: Mapping[str, Given] = dotted or {}
+        self.filed = filed
 
     def __getitem__(self, name: str) -> Resolved:
         return self._items[name]
@@ -56,7 +65,19 @@ class Resolution:
     def adopt(self, name: str, other: str) -> Resolution:
         """The same values, but ``name`` has the value and the source of ``other``."""
         taken = replace(self._items[other], option=self._items[name].option)
-        return Resolution({**self._items, name: taken})
+        return Resolution({**self._items, name: taken}, self.dotted, self.filed)
+
+    def with_defaults_of(self, engine: EngineName) -> Resolution:
+        """The same, with that engine's defaults for what nobody gave."""
+        items = {
+            name: item if item.is_given else replace(item, value=item.option.default_with(engine))
+            for name, item in self._items.items()
+        }
+        return Resolution(items, self.dotted, self.filed)
+
+    def engine_arguments(self) -> tuple[Given, ...]:
+        """Everything that was given in TensorRT-LLM's own words outside of its options."""
+        return (*self.dotted.values(), *([self.filed] if self.filed else []))
 
     def get(self, name: str, kind: type[T]) -> T:
         """The value of an option that always has one."""
@@ -73,10 +94,13 @@ class Resolution:
 def resolve(typed: CommandLine, environ: Mapping[str, str], complaints: Complaints) -> Resolution:
     """One value for each option. A value that cannot be read is complained about and stays at its default."""
     layers = [typed.given, read_environment(environ, complaints)]
-    file_name = _config_file_name(layers)
+    file_name, filed = _config_file_name(layers), None
     if file_name:
-        layers.append(read_config_file(file_name, complaints))
-    return Resolution({option.name: _resolve_one(option, layers, complaints) for option in OPTIONS})
+        file = read_config_file(file_name, complaints)
+        layers.append(file.given)
+        filed = file.engine_arguments
+    items = {option.name: _resolve_one(option, layers, complaints) for option in OPTIONS}
+    return Resolution(items, typed.engine_arguments, filed)
 
 
 def _config_file_name(layers: list[dict[str, Given]]) -> str:

@@ -12,6 +12,7 @@ from service.options.nearest import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from service.options.engine_choice import EngineName
     from service.options.errors import Complaints
     from service.options.framework import FrameworkFacts
     from service.options.resolve import Resolution
@@ -21,9 +22,13 @@ QUEUE_VARIABLES = ("DYN_ENGINE_REQUEST_LIMIT", "DYN_DYNAMO_REQUEST_QUEUE_LIMIT")
 
 
 def check_rules(
-    resolution: Resolution, environ: Mapping[str, str], framework: FrameworkFacts, complaints: Complaints
+    resolution: Resolution,
+    engine: EngineName,
+    environ: Mapping[str, str],
+    framework: FrameworkFacts,
+    complaints: Complaints,
 ) -> None:
-    """Apply every rule."""
+    """Apply every rule. engine: the one that will run."""
     _warn_about_framework_queue(environ, complaints)
     _check_endpoint_types(resolution, complaints)
     _check_endpoint_over_namespace(resolution, complaints)
@@ -32,15 +37,15 @@ def check_rules(
     _check_structural_tags(resolution, framework, complaints)
     _check_template(resolution, complaints)
     _check_request_limit(resolution, complaints)
-    _check_sizes(resolution, complaints)
-    _check_kv_events(resolution, complaints)
+    _check_sizes(resolution, engine, complaints)
+    _check_kv_events(resolution, engine, complaints)
 
 
-def _check_kv_events(resolution: Resolution, complaints: Complaints) -> None:
-    wanted, engine = resolution["publish_kv_events"], resolution["engine"]
-    if wanted.value and engine.value == "synthetic":
+def _check_kv_events(resolution: Resolution, engine: EngineName, complaints: Complaints) -> None:
+    wanted = resolution["publish_kv_events"]
+    if wanted.value and engine == "synthetic":
         complaints.refuse(
-            wanted.where, "true", f"{engine.where} synthetic has no KV cache whose blocks could be published"
+            wanted.where, "true", "--engine synthetic has no KV cache whose blocks could be published"
         )
 
 
@@ -89,13 +94,12 @@ def _check_structural_tags(resolution: Resolution, framework: FrameworkFacts, co
     """1.4 has three options, 1.6 one object; the framework tells which by the fields it has."""
     old = [resolution[name] for name in _OLD_TAG_OPTIONS if resolution[name].is_given]
     new = resolution["dyn_structural_tag"]
-    is_new_framework = "structural_tag" in framework.worker_config_fields
     for found in old:
         if new.is_given:
             complaints.refuse(
                 found.where, found.option.show(found.value), f"cannot be combined with {new.where}"
             )
-        elif is_new_framework:
+        elif framework.is_since_1_6:
             complaints.warn(f"{found.where} is an old spelling for this framework: use --dyn-structural-tag")
 
 
@@ -131,13 +135,13 @@ def _check_request_limit(resolution: Resolution, complaints: Complaints) -> None
         )
 
 
-def _check_sizes(resolution: Resolution, complaints: Complaints) -> None:
+def _check_sizes(resolution: Resolution, engine: EngineName, complaints: Complaints) -> None:
     """Pairs of which the first must be at least the second, and so much more."""
-    for larger, smaller, more in (
-        ("max_num_tokens", "max_batch_size", 0),
-        ("outbox_tokens", "chunk_tokens", 0),
-        ("outbox_total_tokens", "outbox_tokens", STEPS_UNDER_WAY),
-    ):
+    pairs = [("outbox_tokens", "chunk_tokens", 0), ("outbox_total_tokens", "outbox_tokens", STEPS_UNDER_WAY)]
+    # TensorRT-LLM takes any of its own.
+    if engine != "trtllm":
+        pairs.insert(0, ("max_num_tokens", "max_batch_size", 0))
+    for larger, smaller, more in pairs:
         large, small = resolution.find(larger, int), resolution.get(smaller, int)
         if large is not None and large < small + more:
             beyond = f", and {more} more for what comes when it is full" if more else ""

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actors.settings import GraphSettings
+    from protocols.spec import Stage
     from service.options.budgets import DrainBudgets
+    from service.options.engine_arguments import EngineArguments
+    from service.options.engine_choice import EngineName
     from service.options.resolve import Resolution
     from service.options.values import Secret
 
@@ -19,15 +22,21 @@ Action = Literal["serve", "print_config", "check_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Where the worker registers, and what it tells there. ``event_plane`` None: the framework's choice."""
+    """Where the worker registers, and what it tells there. ``event_plane`` None: the framework's choice.
+
+    role: what it does of a request; WHOLE is aggregated.
+    publishes_engine_metrics: whether TensorRT-LLM's own metrics are shown.
+    """
 
     namespace: str
     component: str
     endpoint: str
+    role: Stage
     discovery_backend: str
     request_plane: str
     event_plane: str | None
     publishes_kv_events: bool
+    publishes_engine_metrics: bool
     response_plane: str
     kv_state_endpoint: str | None
     endpoint_types: tuple[str, ...]
@@ -91,13 +100,15 @@ class ProcessorImport:
 class EngineSettings:
     """What every engine is told.
 
-    requested: the word of ``--engine``; `choose_engine` makes the choice.
+    requested: the word of ``--engine``; `choose_engine` makes the choice. expected: what it comes to, and
+    whose defaults these settings hold.
     tensorrt_options: TensorRT-LLM options that were given, be it with their default: no reason for torch.
-    step_tokens: prefill and decode tokens of one step.
+    max_num_seqs, step_tokens: sequences, and prefill and decode tokens, of one step of one attention-DP rank.
     processors: what requests may choose. has_test_processor: every answer is the same.
     """
 
     requested: str
+    expected: EngineName
     tensorrt_options: tuple[str, ...]
     max_num_seqs: int
     step_tokens: int
@@ -126,6 +137,7 @@ class SyntheticSettings:
 class Settings:
     """Everything the service needs to know.
 
+    engine_arguments: what TensorRT-LLM is built with; None with the other engines.
     graph: the bounds of the actors' graph. drain: the budgets of the shutdown.
     environment, environment_to_unset: what must change in os.environ before the framework starts.
     resolution: every option with its source, for people.
@@ -138,6 +150,7 @@ class Settings:
     engine: EngineSettings
     torch: TorchSettings
     synthetic: SyntheticSettings
+    engine_arguments: EngineArguments | None
     graph: GraphSettings
     drain: DrainBudgets
     control_token: Secret | None

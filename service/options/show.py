@@ -53,11 +53,18 @@ def help_text() -> str:
 def _describe(option: Option) -> str:
     names = ", ".join(option.flags()) or option.title
     value = "" if option.is_switch or option.flag is None else " VALUE"
-    facts = f"env: {option.env or '-'} | default: {option.show(option.default)}"
+    facts = f"env: {option.env or '-'} | default: {_defaults(option)}"
+    if option.is_for_some_engines and option.refusal is not None:
+        facts += f" | engine: {', '.join(option.refusal.engines)}"
     if not option.is_switch:
         facts += f" | allowed: {option.kind.allowed}"
     lines = [line for text in (option.help, facts) for line in _wrap(text, _WIDTH - len(_INDENT))]
     return f"  {names}{value}\n" + "".join(f"{_INDENT}{line}\n" for line in lines)
+
+
+def _defaults(option: Option) -> str:
+    others = (f"; {engine}: {option.show(value)}" for engine, value in option.engine_defaults)
+    return option.show(option.default) + "".join(others)
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -65,18 +72,31 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def print_config(settings: Settings) -> str:
-    """Each option, its value and its source as aligned columns; secrets masked."""
+    """Each option, its value and its source as aligned columns; secrets masked.
+
+    Below them, for TensorRT-LLM, the arguments it is built with, in the same form.
+    """
     rows = [(item.option.title, item.option.show(item.value), _source(item)) for item in _shown(settings)]
+    if settings.engine_arguments is None:
+        return _columns(rows)
+    return (
+        f"{_columns(rows)}\nTensorRT-LLM is built with:\n{_columns(list(settings.engine_arguments.rows()))}"
+    )
+
+
+def _columns(rows: Sequence[tuple[str, str, str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "".join(f"{title:<{widths[0]}}  {value:<{widths[1]}}  {source}\n" for title, value, source in rows)
 
 
 def config_json(settings: Settings) -> str:
     """The same as JSON, for ``--dump-config-to``."""
-    shown = {
+    shown: dict[str, object] = {
         item.option.name: {"value": item.option.show(item.value), "source": str(item.source)}
         for item in _shown(settings)
     }
+    if settings.engine_arguments is not None:
+        shown["engine_arguments"] = settings.engine_arguments.masked_values()
     return json.dumps(shown, indent=2) + "\n"
 
 

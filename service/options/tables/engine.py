@@ -6,14 +6,18 @@ from service.options.kinds import Boolean, Choice, Integer, Text
 from service.options.option import Group, Option, Refusal
 
 _ROLES = Refusal(
-    needs="an engine that can hand a KV cache over to another worker",
+    needs="an engine that can hand a KV cache over to another worker, which is TensorRT-LLM",
     instead="serve aggregated (agg or pd)",
     accepts=("pd",),
+    engines=("trtllm",),
+    engine_values=("prefill", "decode"),
 )
 _XGRAMMAR = Refusal(
     needs="TensorRT-LLM",
     instead="leave it out: the engine torch guides with llguidance",
     accepts=("llguidance",),
+    engines=("trtllm",),
+    engine_values=("xgrammar",),
 )
 
 ENGINE: tuple[Option, ...] = (
@@ -24,6 +28,7 @@ ENGINE: tuple[Option, ...] = (
         aliases=("--model-path",),
         kind=Text("a folder, a hub id or a built-in name", optional=False),
         default="smollm2-135m",
+        engine_defaults=(("trtllm", "TinyLlama/TinyLlama-1.1B-Chat-v1.0"),),
         group=Group.MODEL,
         help="What to serve: a model folder, a hub id, or a built-in name.",
     ),
@@ -44,8 +49,10 @@ ENGINE: tuple[Option, ...] = (
         aliases=("--max-num-seqs",),
         kind=Integer(1, 65536),
         default=64,
+        engine_defaults=(("trtllm", 2048),),
         group=Group.MODEL,
-        help="Sequences that run at once; a request with n choices takes n.",
+        help="Sequences that run at once; a request with n choices takes n. TensorRT-LLM counts each "
+        "attention-DP rank for itself.",
     ),
     Option(
         name="max_num_tokens",
@@ -54,8 +61,9 @@ ENGINE: tuple[Option, ...] = (
         kind=Integer(1, 1 << 20),
         default=None,
         default_text="512, or the batch size if that is more",
+        engine_defaults=(("trtllm", 8192),),
         group=Group.MODEL,
-        help="Tokens of one engine step, prefill and decode together; at least the batch size.",
+        help="Tokens of one engine step, prefill and decode together; at least the batch size (torch).",
     ),
     Option(
         name="max_seq_len",
@@ -83,7 +91,8 @@ ENGINE: tuple[Option, ...] = (
         kind=Choice(("agg", "pd", "prefill", "decode", "encode", "prefill_and_decode")),
         default="agg",
         group=Group.MODEL,
-        help="Role of the worker. `agg` and `pd` both mean aggregated.",
+        help="Role of the worker. `agg` and `pd` both mean aggregated. Prefill registers the component "
+        "`prefill` unless an endpoint is given.",
         refusal=_ROLES,
     ),
     Option(
@@ -95,7 +104,8 @@ ENGINE: tuple[Option, ...] = (
         kind=Boolean(),
         default=False,
         group=Group.MODEL,
-        help="Tell routers what lies in the KV cache, and the framework's gauges how full it is.",
+        help="Tell routers what lies in the KV cache, and the framework's gauges how full it is. Up to "
+        "framework 1.5, and in its old spelling, it means --publish-metrics, too.",
     ),
     Option(
         name="guided_decoding_backend",
@@ -103,7 +113,7 @@ ENGINE: tuple[Option, ...] = (
         env="DYN_TRTLLM_GUIDED_DECODING_BACKEND",
         kind=Choice(("xgrammar", "llguidance")),
         default=None,
-        default_text="the engine's own (torch: llguidance)",
+        default_text="the engine's own (torch: llguidance, trtllm: none, which refuses constraints)",
         group=Group.MODEL,
         help="Library that guides constrained output.",
         refusal=_XGRAMMAR,

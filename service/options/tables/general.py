@@ -35,7 +35,7 @@ GENERAL: tuple[Option, ...] = (
         env="DYN_ENDPOINT",
         kind=_ENDPOINT,
         default=None,
-        default_text="dyn://NAMESPACE.backend.generate",
+        default_text="dyn://NAMESPACE.backend.generate; of a prefill worker dyn://NAMESPACE.prefill.generate",
         group=Group.RUNTIME,
         help="Full name of the served endpoint. It replaces namespace and suffix.",
     ),

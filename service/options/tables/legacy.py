@@ -46,7 +46,10 @@ LEGACY: tuple[Option, ...] = (
         Boolean(),
         False,
         "LoRA adapters and their routes.",
-        Refusal(needs="an engine with LoRA adapters", instead="merge the adapter into the model"),
+        Refusal(
+            needs="routes that load adapters while the worker runs",
+            instead="merge the adapter into the model",
+        ),
     ),
     Option(
         name="test_logits_processor",
@@ -55,7 +58,7 @@ LEGACY: tuple[Option, ...] = (
         kind=Boolean(),
         default=False,
         group=Group.LEGACY,
-        help='Make every answer "Hello world!", health checks included. For tests; needs the engine torch.',
+        help='Make every answer "Hello world!", health checks included. For tests; not with synthetic.',
         in_file=False,
     ),
     _variable(

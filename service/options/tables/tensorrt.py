@@ -1,4 +1,4 @@
-"""Options that only TensorRT-LLM understands. Known by name; refused until this worker drives it."""
+"""Options that only TensorRT-LLM understands. The other engines refuse them; a few are refused by all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from service.options.values import Value
 
 
-def _tensorrt(name: str, kind: Kind, default: Value, instead: str, text: str, env: str = "") -> Option:
+def _option(name: str, kind: Kind, default: Value, text: str, refusal: Refusal, env: str = "") -> Option:
     return Option(
         name=name,
         flag=flag_of(name),
@@ -21,82 +21,115 @@ def _tensorrt(name: str, kind: Kind, default: Value, instead: str, text: str, en
         default=default,
         group=Group.TENSORRT,
         help=text,
-        refusal=Refusal(needs="TensorRT-LLM", instead=instead),
+        refusal=refusal,
     )
 
 
-_ONE_DEVICE = "leave it out: the engines torch and synthetic use one device"
-_LEAVE_OUT = "leave it out"
+def _without(instead: str, *values: Value) -> Refusal:
+    """What torch and synthetic say. ``values``: those that TensorRT-LLM is driven with, if not any."""
+    return Refusal(needs="TensorRT-LLM", instead=instead, engines=("trtllm",), engine_values=values)
+
+
+_ONE_DEVICE = _without("leave it out: the engines torch and synthetic use one device")
+_ONE_RANK = _without("leave it out: there is one rank only")
+_MEMORY_SERVICE = Refusal(
+    needs="the GPU memory service of the upstream worker", instead="load the weights from the model's folder"
+)
 _COUNT = Integer(1, 4096)
-_LEGACY_METRICS = "the worker's own metrics are always on"
 
 TENSORRT: tuple[Option, ...] = (
-    _tensorrt("tensor_parallel_size", _COUNT, 1, _ONE_DEVICE, "Tensor parallel size."),
-    _tensorrt("pipeline_parallel_size", _COUNT, 1, _ONE_DEVICE, "Pipeline parallel size."),
-    _tensorrt("expert_parallel_size", _COUNT, None, _ONE_DEVICE, "Expert parallel size of MoE models."),
-    _tensorrt("enable_attention_dp", Boolean(), False, _ONE_DEVICE, "Attention data parallelism."),
-    _tensorrt(
+    _option("tensor_parallel_size", _COUNT, 1, "Tensor parallel size.", _ONE_DEVICE),
+    _option("pipeline_parallel_size", _COUNT, 1, "Pipeline parallel size.", _ONE_DEVICE),
+    _option("expert_parallel_size", _COUNT, None, "Expert parallel size of MoE models.", _ONE_DEVICE),
+    _option(
+        "enable_attention_dp",
+        Boolean(),
+        False,
+        "Attention data parallelism: routers see every rank of the tensor parallel group.",
+        _ONE_DEVICE,
+    ),
+    _option(
         "conversation_affinity",
         Boolean(),
         False,
-        "leave it out: there is one rank only",
         "Let the engine keep a conversation on one attention-DP rank.",
+        _ONE_RANK,
         env="DYN_ENGINE_CONV_AFFINITY",
     ),
-    _tensorrt(
+    _option(
         "conversation_affinity_dp_rank_source",
         Choice(("engine", "dynamo")),
         "engine",
-        "leave it out: there is one rank only",
         "Who places the first turn of a conversation (framework 1.6).",
+        Refusal(
+            needs="a TensorRT-LLM that binds a conversation to its router's rank, unlike 1.3.0rc22",
+            instead="let the engine place it (engine)",
+        ),
         env="DYN_ENGINE_CONV_AFFINITY_DP_RANK_SOURCE",
     ),
-    _tensorrt("gpus_per_node", _COUNT, None, _ONE_DEVICE, "GPUs of one node."),
-    _tensorrt("max_beam_width", _COUNT, 1, "use n choices instead of beams", "Beams of beam search."),
-    _tensorrt(
+    _option("gpus_per_node", _COUNT, None, "GPUs of one node; TensorRT-LLM counts them itself.", _ONE_DEVICE),
+    _option("max_beam_width", _COUNT, 1, "Beams of beam search.", _without("use n choices instead of beams")),
+    _option(
         "free_gpu_memory_fraction",
         Number(0, 1, with_minimum=False),
         0.9,
-        "use --memory-gb",
         "Share of the free GPU memory that becomes KV cache.",
+        _without("use --memory-gb"),
     ),
-    _tensorrt(
+    _option(
         "extra_engine_args",
         Text("a YAML file"),
         None,
-        "use this worker's own options (--config FILE)",
-        "YAML file of engine arguments.",
+        "YAML file of TensorRT-LLM arguments; the worker's own flags win over it.",
+        _without("use this worker's own options (--config FILE)"),
     ),
-    _tensorrt(
+    _option(
         "override_engine_args",
+        JsonObject(masks=("env_overrides",)),
+        None,
+        "JSON object of TensorRT-LLM arguments that win over everything else.",
+        _without("use this worker's own options"),
+    ),
+    _option(
+        "load_format",
+        Text("a load format"),
+        "auto",
+        "How weights are loaded: `auto`, or `dummy` for none.",
+        Refusal(
+            needs="TensorRT-LLM, for gms also the GPU memory service of the upstream worker",
+            instead="leave it out",
+            engines=("trtllm",),
+            engine_values=("dummy",),
+        ),
+    ),
+    _option(
+        "model_loader_extra_config",
         JsonObject(),
         None,
-        "use this worker's own options",
-        "JSON object of engine arguments, merged last.",
+        "Arguments of the loader of the GPU memory service.",
+        _MEMORY_SERVICE,
     ),
-    _tensorrt("load_format", Text("a load format"), "auto", _LEAVE_OUT, "How weights are loaded."),
-    _tensorrt("model_loader_extra_config", JsonObject(), None, _LEAVE_OUT, "Arguments of the weight loader."),
-    _tensorrt(
+    _option(
         "fpm_trace",
         Boolean(),
         False,
-        _LEGACY_METRICS,
         "Write trace files of forward-pass metrics.",
+        Refusal(needs="the upstream worker's trace writer", instead="the worker's own metrics are always on"),
         env="DYN_FPM_TRACE",
     ),
-    _tensorrt(
+    _option(
         "publish_metrics",
         Boolean(),
         False,
-        _LEGACY_METRICS,
-        "Publish iteration, request and forward-pass metrics (framework 1.6).",
+        "Show TensorRT-LLM's own metrics of iterations and requests.",
+        _without("the worker's own metrics are always on"),
     ),
-    _tensorrt(
+    _option(
         "connector",
         Words(may_be_empty=True),
         (),
-        "give none, or leave it out",
         "KV cache connector: `none` or `kvbm`, at most one.",
+        _without("give none, or leave it out", ("kvbm",)),
         env="DYN_CONNECTOR",
     ),
 )

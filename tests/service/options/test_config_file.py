@@ -52,8 +52,15 @@ def test_an_unknown_engine_key_stops_the_start_with_the_right_name(tmp_path: Pat
     """Field report S15: a misspelt kv_cache_config must not be ignored silently."""
     text = '{"kv_cache_confg": {"free_gpu_memory_fraction": 0.5}}'
     path = _file(tmp_path, text)
-    for words in (["--config", path], ["--extra-engine-args", path], ["--override-engine-args", text]):
-        (line,) = [line for line in refused(*words).splitlines() if "kv_cache_confg:" in line]
+    for words in (
+        ["--config", path],
+        ["--extra-engine-args", path],
+        ["--override-engine-args", text],
+        ["--trtllm.kv_cache_confg.free_gpu_memory_fraction", "0.5"],
+        ["--config", _file(tmp_path, f'{{"trtllm": {text}}}', "under.yaml")],
+    ):
+        line = refused(*words)
+        assert "kv_cache_confg" in line
         assert "unknown key; the nearest is kv_cache_config" in line
 
 
@@ -87,12 +94,15 @@ def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path: Path) -> None:
         ("trust-remote-code: 1\n", "(found int)"),
         ("config: other.yaml\n", "cannot be given in a file; use --config"),
         ("system_port: 9090\n", "cannot be given in a file; use DYN_SYSTEM_PORT"),
-        ("- max-live\n", "must hold option names with their values"),
-        ("7: 8\n", "must hold option names with their values"),
+        ("- max-live\n", "must hold names with their values"),
+        ("7: 8\n", "must hold names with their values"),
         ("max-live: [\n", "is no YAML"),
         ("model: !!python/object/apply:os.getcwd []\n", "is no YAML"),
         ("trtllm: {kv_cache_confg: {x: 1}}\n", "the nearest is kv_cache_config"),
-        ("kv_cache_config: {x: 1}\n", "an argument of TensorRT-LLM, which this release does not drive"),
+        ("kv_cache_config: {x: 1}\n", "an argument of TensorRT-LLM: write it under the key trtllm"),
+        ("kv_cache_confg: {x: 1}\n", "the nearest is kv_cache_config, an argument of TensorRT-LLM, under"),
+        ("trtllm: 3\n", "must hold arguments of TensorRT-LLM"),
+        ("trtllm: {3: 4}\n", "must hold arguments of TensorRT-LLM"),
     ],
 )
 def test_what_a_file_cannot_say(tmp_path: Path, text: str, complaint: str) -> None:

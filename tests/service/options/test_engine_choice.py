@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.options import EngineChoiceError, EngineFacts, choose_engine
+from service.options.engine_choice import expected_engine
 from tests.service.options.world import TORCH_ONLY
 
 _NOTHING = EngineFacts(tensorrt_installed=False, torch_installed=False, gpus=0)
@@ -34,7 +35,6 @@ def test_auto_never_falls_back_when_tensorrt_options_were_given() -> None:
     [
         (_NO_GPU, "no GPU is visible"),
         (_BROKEN, "libnvinfer.so.10 is missing"),
-        (_TENSORRT, "this release has no driver for tensorrt-llm"),
     ],
 )
 def test_an_installed_tensorrt_that_cannot_run_stops_the_start(
@@ -43,6 +43,28 @@ def test_an_installed_tensorrt_that_cannot_run_stops_the_start(
     """Each reason names ``--engine torch``."""
     with pytest.raises(EngineChoiceError, match=rf"{why}.*--engine torch"):
         choose_engine(requested, facts)
+
+
+@pytest.mark.parametrize("requested", ["auto", "trtllm"])
+def test_an_installed_tensorrt_with_a_gpu_is_driven(requested: str) -> None:
+    """Without being asked for, too."""
+    assert choose_engine(requested, _TENSORRT).engine == "trtllm"
+
+
+@pytest.mark.parametrize(
+    ("requested", "facts", "options", "expected"),
+    [
+        ("auto", TORCH_ONLY, [], "torch"),
+        ("auto", TORCH_ONLY, ["--tensor-parallel-size"], "trtllm"),
+        ("auto", _BROKEN, [], "trtllm"),
+        ("synthetic", _TENSORRT, ["--tensor-parallel-size"], "synthetic"),
+    ],
+)
+def test_a_configuration_is_read_for_the_engine_it_means(
+    requested: str, facts: EngineFacts, options: list[str], expected: str
+) -> None:
+    """Also where that engine cannot run: the choice says so then, not a list of strange refusals."""
+    assert expected_engine(requested, facts, options) == expected
 
 
 def test_a_missing_tensorrt_cannot_be_asked_for() -> None:

@@ -13,7 +13,7 @@ from tests.service.options.world import NEW_FRAMEWORK, load, refused
 
 _REFUSED = [option for option in OPTIONS if option.refusal is not None]
 # They have rules of their own, tested below.
-_SPECIAL = {"connector", "extra_engine_args", "override_engine_args"}
+_SPECIAL = {"connector", "disaggregation_mode"}
 _FLAGGED = [option for option in _REFUSED if option.flag and option.name not in _SPECIAL]
 
 
@@ -30,7 +30,7 @@ def test_a_refused_option_gives_its_reason(drawn: tuple[Option, str]) -> None:
     value = option.kind.parse(text)
     assert option.refusal is not None
     assume(value not in (option.default, *option.refusal.accepts))
-    line = refused(f"{option.flag}={text}")
+    line = refused("--engine", "torch", f"{option.flag}={text}")
     assert line.startswith(f"{option.flag}: value ")
     assert f"it needs {option.refusal.needs}; {option.refusal.instead}" in line
 
@@ -43,12 +43,24 @@ def test_every_refusal_says_what_is_missing_and_what_to_do(option: Option) -> No
     assert len(option.refusal.instead) > 8
 
 
-@pytest.mark.parametrize("role", ["prefill", "decode", "encode", "prefill_and_decode"])
-def test_roles_other_than_aggregated_are_refused_by_name(role: str) -> None:
-    """The engines of this release cannot hand a KV cache over."""
-    line = refused("--disaggregation-mode", role)
+@pytest.mark.parametrize("engine", ["torch", "synthetic"])
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_roles_that_hand_over_are_refused_by_engines_that_cannot(role: str, engine: str) -> None:
+    """They cannot hand a KV cache over."""
+    line = refused("--engine", engine, "--disaggregation-mode", role)
     assert line.startswith(f"--disaggregation-mode: value '{role}'")
     assert "serve aggregated (agg or pd)" in line
+
+
+@pytest.mark.parametrize("engine", ["auto", "trtllm", "torch", "synthetic"])
+@pytest.mark.parametrize(
+    ("role", "hint"), [("encode", "that encodes media"), ("prefill_and_decode", "use agg for aggregated")]
+)
+def test_roles_of_no_engine_are_refused_by_name(role: str, hint: str, engine: str) -> None:
+    """Media are not served, and an old name is answered with the new ones, as upstream does."""
+    line = refused("--engine", engine, "--disaggregation-mode", role)
+    assert line.startswith(f"--disaggregation-mode: value '{role}'")
+    assert hint in line
 
 
 @pytest.mark.parametrize("role", ["agg", "pd"])
@@ -71,21 +83,33 @@ def test_kv_events_need_an_engine_with_a_cache(words: list[str], env: dict[str, 
     assert "has no KV cache" in refused(*words, "--engine", "synthetic", env=env)
 
 
+@pytest.mark.parametrize("engine", ["torch", "synthetic"])
 @pytest.mark.parametrize(
-    ("words", "where"),
+    "words",
     [
-        (
-            ["--trtllm.kv_cache_config.free_gpu_memory_fraction", "0.5"],
-            "kv_cache_config.free_gpu_memory_fraction",
-        ),
-        (["--trtllm.max_batch_size=8"], "max_batch_size"),
+        ["--trtllm.kv_cache_config.free_gpu_memory_fraction", "0.5"],
+        ["--trtllm.max_batch_size=8"],
     ],
 )
-def test_engine_arguments_are_recognised_and_refused(words: list[str], where: str) -> None:
+def test_engine_arguments_are_refused_by_other_engines(words: list[str], engine: str) -> None:
     """Both ways of writing a dotted flag."""
-    line = refused(*words)
-    assert line.startswith(f"--trtllm.{where}: value ")
-    assert "an argument of TensorRT-LLM, which this release does not drive" in line
+    line = refused("--engine", engine, *words)
+    assert line.startswith(f"{words[0].partition('=')[0]}: ")
+    assert f"holds arguments of TensorRT-LLM, which the engine {engine} has not" in line
+
+
+@pytest.mark.parametrize(
+    ("engine", "words", "named"),
+    [
+        ("trtllm", ["--dtype", "float32", "--synthetic-step-ms", "5"], "--dtype, --synthetic-step-ms"),
+        ("torch", ["--synthetic-step-ms", "5", "--threads", "1"], "--synthetic-step-ms"),
+        ("synthetic", ["--synthetic-step-ms", "5", "--threads", "1"], "--threads"),
+    ],
+)
+def test_options_of_other_engines_are_named_once(engine: str, words: list[str], named: str) -> None:
+    """They change nothing, and whoever wrote them should know."""
+    settings = load("--engine", engine, *words)
+    assert settings.warnings == (f"{named}: without effect, the engine {engine} has no such option",)
 
 
 @pytest.mark.parametrize("word", ["--trtllm.", "--trtllm.a..b", "--trtllm..a"])
@@ -112,10 +136,17 @@ def test_an_unknown_connector_counts_as_none_with_a_warning() -> None:
     )
 
 
-@pytest.mark.parametrize("words", [["kvbm"], ["none", "kvbm"]])
-def test_a_real_connector_or_two_of_them_are_refused(words: list[str]) -> None:
-    """Upstream refuses two; ours has none."""
-    assert refused("--connector", *words).startswith("--connector: value ")
+@pytest.mark.parametrize("engine", ["trtllm", "torch"])
+def test_two_connectors_are_refused(engine: str) -> None:
+    """As upstream."""
+    line = refused("--engine", engine, "--connector", "none", "kvbm")
+    assert line == "--connector: value 'none,kvbm': allowed: one connector at most, none or kvbm"
+
+
+def test_a_real_connector_needs_tensorrt() -> None:
+    """The other engines keep their KV cache to themselves."""
+    assert refused("--engine", "torch", "--connector", "kvbm").startswith("--connector: value 'kvbm'")
+    load("--engine", "trtllm", "--connector", "kvbm")
 
 
 def test_routing_variables_only_warn() -> None:

@@ -31,16 +31,31 @@ NEW_FRAMEWORK = framework("1.6.1", "structural_tag", "response_plane")
 TORCH_ONLY = EngineFacts(tensorrt_installed=False, torch_installed=True, gpus=0)
 
 
-def load(*argv: str, env: Mapping[str, str] | None = None, facts: FrameworkFacts | None = None) -> Settings:
-    """Settings from these words and this environment only."""
-    return load_settings(argv, env or {}, facts or framework())
+def load(
+    *argv: str,
+    env: Mapping[str, str] | None = None,
+    facts: FrameworkFacts | None = None,
+    installed: EngineFacts = TORCH_ONLY,
+) -> Settings:
+    """Settings from these words and this environment only, on a machine with ``installed``."""
+    return load_settings(argv, env or {}, facts or framework(), installed)
 
 
-def refused(*argv: str, env: Mapping[str, str] | None = None, facts: FrameworkFacts | None = None) -> str:
+def refused(
+    *argv: str,
+    env: Mapping[str, str] | None = None,
+    facts: FrameworkFacts | None = None,
+    installed: EngineFacts = TORCH_ONLY,
+) -> str:
     """The lines of the error these words lead to."""
     with pytest.raises(ConfigError) as caught:
-        load(*argv, env=env, facts=facts)
+        load(*argv, env=env, facts=facts, installed=installed)
     return str(caught.value)
+
+
+def with_tensorrt(version: str = "1.3.0rc22") -> EngineFacts:
+    """A machine with TensorRT-LLM and a GPU."""
+    return EngineFacts(tensorrt_installed=True, torch_installed=True, gpus=1, tensorrt_version=version)
 
 
 def options(names: Sequence[str] = ()) -> list[Option]:

@@ -1,0 +1,141 @@
+"""What follows from the merged arguments: contradictions are refused, what has no effect is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocols.spec import Stage
+from service.options.engine_arguments.tree import Leaf, Tree, branch, find, given_by, merge, value_at, without
+from service.options.engine_arguments.unusable import UNTRIED, WITHOUT_EFFECT
+from service.options.engine_arguments.worker_flags import (
+    AFFINITY,
+    EVENT_BUFFER,
+    EVENT_BUFFER_EVENTS,
+    TRANSCEIVER,
+)
+
+if TYPE_CHECKING:
+    from service.options.engine_arguments.role import Publishing
+    from service.options.errors import Complaints
+    from service.options.resolve import Resolution
+
+_BLOCK_REUSE = "kv_cache_config.enable_block_reuse"
+_HASHES = "kv_cache_config.kv_cache_event_hash_algo"
+_NO_TOKENIZER = "skip_tokenizer_init"
+_STATS = "enable_iter_perf_stats"
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """The rules that look at more than one argument, or at the worker's own options."""
+
+    resolution: Resolution
+    role: Stage
+    publishing: Publishing
+    complaints: Complaints
+
+    def apply(self, tree: Tree) -> Tree:
+        """The arguments as they are handed over."""
+        self._check_model(tree)
+        self._check_transceiver(tree)
+        self._check_affinity(tree)
+        self._check_metrics(tree)
+        for path, why in UNTRIED.items():
+            if value_at(tree, path):
+                self.complaints.warn(f"{_place(tree, path)}: {why}")
+        return self._with_event_buffer(self._with_tokenizer(self._without_useless(tree)))
+
+    def _check_model(self, tree: Tree) -> None:
+        """The frontend gets the tokenizer of ``--model``: another one here would answer nonsense."""
+        chosen = self.resolution["model"]
+        if value_at(tree, "model") != chosen.value:
+            self.complaints.refuse(
+                _place(tree, "model"),
+                value_at(tree, "model"),
+                f"the model is chosen with {chosen.where}, which is {chosen.value}; leave it out here",
+            )
+
+    def _check_transceiver(self, tree: Tree) -> None:
+        if self.role is not Stage.WHOLE and value_at(tree, TRANSCEIVER) is None:
+            self.complaints.refuse(
+                _place(tree, TRANSCEIVER) or _place(tree, "cache_transceiver_config"),
+                None,
+                f"no KV cache is handed over without it, and {self.resolution['disaggregation_mode'].where} "
+                f"{self.role.value} needs that; leave it out to get UCX",
+            )
+
+    def _check_affinity(self, tree: Tree) -> None:
+        if value_at(tree, AFFINITY) is True and value_at(tree, "enable_attention_dp") is not True:
+            self.complaints.warn(
+                f"{_place(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"
+            )
+
+    def _check_metrics(self, tree: Tree) -> None:
+        wants_them = self.publishing.has_metrics or self.publishing.has_kv_events
+        if wants_them and value_at(tree, _STATS) is False:
+            self.complaints.warn(
+                f"{_place(tree, _STATS)}: false leaves the figures of TensorRT-LLM's iterations empty"
+            )
+
+    def _without_useless(self, tree: Tree) -> Tree:
+        for key, why in WITHOUT_EFFECT.items():
+            if key in tree:
+                if value_at(tree, key):
+                    self.complaints.warn(f"{_place(tree, key)} has no effect: {why}")
+                tree = without(tree, key)
+        if value_at(tree, "enable_lora") is not True:
+            return tree
+        if value_at(tree, "lora_config") is None:
+            self.complaints.refuse(
+                _place(tree, "enable_lora"), True, "the PyTorch backend ignores it; give lora_config instead"
+            )
+        else:
+            self.complaints.warn(f"{_place(tree, 'enable_lora')} has no effect: lora_config decides")
+        return without(tree, "enable_lora")
+
+    def _with_tokenizer(self, tree: Tree) -> Tree:
+        """Prefill never needs one; the test hook and thinking budgets do, where tokens are generated."""
+        node = find(tree, _NO_TOKENIZER)
+        if self.role is Stage.PREFILL or node is None or value_at(tree, _NO_TOKENIZER) is not True:
+            return tree
+        hook = self.resolution["test_logits_processor"]
+        if hook.value is True:
+            if given_by(node):
+                self.complaints.warn(
+                    f"{_NO_TOKENIZER}: false for {hook.where} wins over true of {given_by(node)}"
+                )
+            return merge(tree, branch(_NO_TOKENIZER, Leaf(False, hook.where)), [])
+        if value_at(tree, "reasoning_parser") is not None and not given_by(node):
+            return merge(tree, branch(_NO_TOKENIZER, Leaf(False)), [])
+        return tree
+
+    def _with_event_buffer(self, tree: Tree) -> Tree:
+        """TensorRT-LLM keeps no events without a buffer, and none of reuse where blocks are not reused."""
+        if not self.publishing.has_kv_events:
+            if value_at(tree, EVENT_BUFFER):
+                self.complaints.warn(
+                    f"{_place(tree, EVENT_BUFFER)} has no effect: it takes --publish-kv-events to publish any"
+                )
+            return tree
+        if value_at(tree, _BLOCK_REUSE) is False:
+            self.complaints.warn(
+                f"{_place(tree, _BLOCK_REUSE)}: false leaves no KV events to publish; routers go by load"
+            )
+        if value_at(tree, _HASHES) == "v2_sha256":
+            self.complaints.refuse(
+                _place(tree, _HASHES), "v2_sha256", "routers take hashes of 64 bits; v2_sha256_64 has them"
+            )
+        if value_at(tree, EVENT_BUFFER) not in (0, None):
+            return tree
+        self.complaints.warn(
+            f"{_place(tree, EVENT_BUFFER)}: {EVENT_BUFFER_EVENTS} for --publish-kv-events wins over no buffer"
+        )
+        return merge(tree, branch(EVENT_BUFFER, Leaf(EVENT_BUFFER_EVENTS)), [])
+
+
+def _place(tree: Tree, path: str) -> str:
+    """FILE:a.b, or the flag alone where that says it; "" where nobody gave it."""
+    node = find(tree, path)
+    where = "" if node is None else given_by(node)
+    return where if where.startswith("--") or not where else f"{where}:{path}"

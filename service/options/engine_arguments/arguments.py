@@ -1,0 +1,136 @@
+"""From the resolved options to the keyword arguments of TensorRT-LLM's `LLM`. Nothing of it is imported here.
+
+Weakest first: defaults of ours, the file of ``--extra-engine-args``, the worker's own flags, variables and
+keys, ``--override-engine-args`` or the dotted flags. Objects are merged into each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from service.options.engine_arguments import worker_flags
+from service.options.engine_arguments.adjust import Adjustment
+from service.options.engine_arguments.documents import read_documents
+from service.options.engine_arguments.names import NameCheck
+from service.options.engine_arguments.reading import Reader
+from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, plain, value_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from protocols.spec import Stage
+    from service.options.engine_arguments.role import Publishing
+    from service.options.errors import Complaints
+    from service.options.resolve import Resolution
+
+# TensorRT-LLM's own, where a file takes the value away.
+_BATCH, _STEP_TOKENS, _BLOCK_TOKENS, _TRANSFER_MS = 2048, 8192, 32, 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineArguments:
+    """What `LLM` is built with, and what the worker must know of that beforehand. Lengths in tokens.
+
+    values: plain data. origins: each value by dotted path, with who gave it.
+    max_batch_size, max_num_tokens: of one of the attention_dp_ranks, which are 1 without attention DP.
+    event_buffer: KV events that may wait for their poll, 0 keeps none.
+    has_request_metrics, has_iteration_stats: whether TensorRT-LLM measures requests and iterations.
+    has_adapters: LoRA adapters can be used. has_conversations: it keeps a conversation on one rank.
+    kv_transfer_timeout_s: after which a hand-off that nobody fetched is given up.
+    """
+
+    values: Mapping[str, object]
+    origins: tuple[tuple[str, Leaf], ...]
+    role: Stage
+    publishing: Publishing
+    attention_dp_ranks: int
+    max_batch_size: int
+    max_num_tokens: int
+    max_seq_len: int | None
+    max_beam_width: int
+    kv_block_tokens: int
+    event_buffer: int
+    has_request_metrics: bool
+    has_iteration_stats: bool
+    has_tokenizer: bool
+    has_chunked_prefill: bool
+    has_adapters: bool
+    has_conversations: bool
+    can_sleep: bool
+    trust_remote_code: bool
+    guided_decoding_backend: str | None
+    reasoning_parser: str | None
+    kv_transfer_timeout_s: float
+
+    def keywords(self, model_path: str) -> dict[str, object]:
+        """Arguments for `LLM`, whose model lies in this folder. The values are not to be changed."""
+        return {**self.values, "model": model_path}
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Dotted path, value and who gave it, for people; what may be a secret is masked."""
+        for path, leaf in sorted(self.origins, key=lambda origin: origin[0]):
+            yield path, as_json(masked(path, leaf.value)), leaf.where or "default"
+
+    def shown(self) -> str:
+        """All of them in one line of JSON, masked."""
+        return as_json(self.masked_values())
+
+    def masked_values(self) -> dict[str, object]:
+        """The values without what may be a secret."""
+        return {key: masked(key, value) for key, value in self.values.items()}
+
+
+def engine_arguments(
+    resolution: Resolution,
+    role: Stage,
+    publishing: Publishing,
+    installed: str,
+    complaints: Complaints,
+) -> EngineArguments:
+    """The arguments; mistakes and losing values go to ``complaints``.
+
+    installed: the version of the distribution tensorrt-llm, "" where there is none.
+    Reads the file of ``--extra-engine-args`` and nothing else.
+    """
+    losers: list[str] = []
+    documents = read_documents(resolution, complaints, losers)
+    for name, document in documents.by_name():
+        NameCheck(name, installed, complaints).check(document)
+    tree = worker_flags.defaults(resolution, role, publishing)
+    for stronger in (documents.extra, worker_flags.given(resolution), documents.override):
+        tree = merge(tree, stronger, losers)
+    for loser in losers:
+        complaints.warn(loser)
+    tree = Adjustment(resolution, role, publishing, complaints).apply(tree)
+    return _outline(tree, role, publishing, Reader(tree, complaints))
+
+
+def _outline(tree: Tree, role: Stage, publishing: Publishing, reader: Reader) -> EngineArguments:
+    ranks = reader.integer("tensor_parallel_size", 1)
+    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
+    transfer_ms = reader.integer("cache_transceiver_config.kv_transfer_timeout_ms", _TRANSFER_MS)
+    return EngineArguments(
+        values=cast("dict[str, object]", plain(tree)),
+        origins=tuple(leaves(tree)),
+        role=role,
+        publishing=publishing,
+        attention_dp_ranks=ranks if reader.boolean("enable_attention_dp") else 1,
+        max_batch_size=reader.integer("max_batch_size", _BATCH),
+        max_num_tokens=reader.integer("max_num_tokens", _STEP_TOKENS),
+        max_seq_len=reader.optional_integer("max_seq_len"),
+        max_beam_width=reader.integer("max_beam_width", 1),
+        kv_block_tokens=reader.integer("kv_cache_config.tokens_per_block", _BLOCK_TOKENS),
+        event_buffer=reader.integer(worker_flags.EVENT_BUFFER, 0, minimum=0),
+        has_request_metrics=reader.boolean("return_perf_metrics"),
+        has_iteration_stats=reader.boolean("enable_iter_perf_stats"),
+        has_tokenizer=not reader.boolean("skip_tokenizer_init"),
+        has_chunked_prefill=reader.boolean("enable_chunked_prefill"),
+        has_adapters=value_at(tree, "lora_config") is not None,
+        has_conversations=reader.boolean(worker_flags.AFFINITY),
+        can_sleep=value_at(tree, "sleep_config") is not None,
+        trust_remote_code=reader.boolean("trust_remote_code"),
+        guided_decoding_backend=reader.text("guided_decoding_backend"),
+        reasoning_parser=reader.text("reasoning_parser"),
+        kv_transfer_timeout_s=transfer_ms / 1000,
+    )

@@ -1,0 +1,67 @@
+"""Dotted flags, ``--trtllm.GROUP.KEY VALUE``, become one tree."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from service.options.engine_arguments.tree import Leaf, Tree, branch, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from service.options.errors import Complaints
+    from service.options.values import Given
+
+# Longer ones are no numbers that anybody means, and slow to convert.
+_LONGEST_NUMBER = 40
+
+
+def infer(text: str) -> object:
+    """What a word of the command line stands for: nothing, a number, yes or no, else the text itself.
+
+    Raises ValueError for numbers that are not finite.
+    """
+    word = text.lower()
+    if word in ("none", "null"):
+        return None
+    number = _number(text)
+    if number is not None:
+        return number
+    return {"true": True, "false": False}.get(word, text)
+
+
+def grow_dotted(given: Mapping[str, Given], complaints: Complaints) -> Tree:
+    """One tree of all dotted flags. A path that also leads through a value is refused."""
+    tree: Tree = {}
+    for path, flag in given.items():
+        where = flag.source.name
+        blocking = [other for other in given if path.startswith(f"{other}.")]
+        if blocking:
+            complaints.refuse(
+                where,
+                flag.raw,
+                f"contradicts {given[blocking[0]].source.name}, which gives all of it a value",
+            )
+            continue
+        try:
+            leaf = Leaf(infer(str(flag.raw)), where)
+        except ValueError as error:
+            complaints.refuse(where, flag.raw, str(error))
+            continue
+        tree = merge(tree, branch(path, leaf), [])
+    return tree
+
+
+def _number(text: str) -> int | float | None:
+    if len(text) > _LONGEST_NUMBER:
+        return None
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if not math.isfinite(number):
+            raise ValueError("is no finite number")
+        return number
+    return None

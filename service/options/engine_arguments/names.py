@@ -1,0 +1,75 @@
+"""Names that TensorRT-LLM does not know stop the start, with the nearest right one, before anything loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.options.command_line import ENGINE_ARGUMENT_PREFIX
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, WORDS
+from service.options.engine_arguments.tree import Node, Tree, find, given_by, plain
+from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
+from service.options.nearest import nearest
+
+if TYPE_CHECKING:
+    from service.options.errors import Complaints
+
+
+@dataclass(frozen=True, slots=True)
+class NameCheck:
+    """The check of one document against the table of one version.
+
+    where: how the document is called. installed: the version of the distribution tensorrt-llm, "" where
+    there is none.
+    """
+
+    where: str
+    installed: str
+    complaints: Complaints
+
+    def check(self, tree: Tree) -> None:
+        """Complain about every name and word of a document that is wrong or of no use."""
+        for path, unusable in UNUSABLE.items():
+            node = find(tree, path)
+            if node is not None and plain(node) not in unusable.accepts:
+                self._refuse(path, node, unusable.why)
+        for path, words in WORDS.items():
+            node = find(tree, path)
+            if node is not None and plain(node) not in (None, *words):
+                self._refuse(path, node, f"allowed: one of {', '.join(words)}")
+        self._check_fields(tree, LLM_FIELDS, "")
+
+    def _check_fields(self, tree: Tree, fields: frozenset[str], path: str) -> None:
+        for key, node in tree.items():
+            here = f"{path}.{key}" if path else key
+            if key not in fields and here not in UNUSABLE:
+                self._report_stranger(here, key, node, fields)
+            elif here in SECTIONS:
+                self._check_section(here, node)
+
+    def _check_section(self, path: str, node: Node) -> None:
+        section = SECTIONS[path]
+        if isinstance(node, dict):
+            if not section.is_open:
+                self._check_fields(node, section.fields, path)
+        elif node.value is not None:
+            self._refuse(path, node, "must be an object with names and values")
+        elif not section.may_be_null:
+            self._refuse(path, node, "has no value; leave it out to get TensorRT-LLM's own")
+
+    def _report_stranger(self, path: str, key: str, node: Node, fields: frozenset[str]) -> None:
+        about = RETIRED.get(path) or f"unknown key; the nearest is {nearest(key, fields)}"
+        if self.installed in ("", VERSION):
+            self.complaints.refuse(self._place(path, node), None, about)
+        else:
+            decides = f"as of {VERSION}; {self.installed} is installed and decides"
+            self.complaints.warn(f"{self._place(path, node)}: {about} ({decides})")
+
+    def _refuse(self, path: str, node: Node, why: str) -> None:
+        self.complaints.refuse(self._place(path, node), plain(node), why)
+
+    def _place(self, path: str, node: Node) -> str:
+        """FILE:a.b, or the dotted flag itself, which holds the path already."""
+        where = given_by(node) or self.where
+        is_dotted = where.startswith(ENGINE_ARGUMENT_PREFIX) and f".{path}." in f"{where}."
+        return where if is_dotted else f"{where}:{path}"

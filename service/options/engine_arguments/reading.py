@@ -1,0 +1,66 @@
+"""Reads the arguments that this worker needs to know itself, by type and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.options.engine_arguments.tree import Tree, find, given_by, value_at
+
+if TYPE_CHECKING:
+    from service.options.errors import Complaints
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Typed values out of the final tree; what has another type is complained about by name."""
+
+    tree: Tree
+    complaints: Complaints
+
+    def integer(self, path: str, default: int, minimum: int = 1) -> int:
+        """A whole number; ``default`` where there is none."""
+        found = self.optional_integer(path, minimum)
+        return default if found is None else found
+
+    def optional_integer(self, path: str, minimum: int = 1) -> int | None:
+        """A whole number, or None."""
+        value = value_at(self.tree, path)
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and value >= minimum:
+            return value
+        self._refuse(path, value, f"allowed: a whole number from {minimum} up")
+        return None
+
+    def boolean(self, path: str, *, default: bool = False) -> bool:
+        """A yes or no; ``default`` where there is none."""
+        value = value_at(self.tree, path)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self._refuse(path, value, "allowed: true or false")
+        return default
+
+    def text(self, path: str) -> str | None:
+        """A text, or None."""
+        value = value_at(self.tree, path)
+        if value is None or isinstance(value, str):
+            return value
+        self._refuse(path, value, "allowed: a text")
+        return None
+
+    def check_share(self, path: str) -> None:
+        """A part of a whole, 0 to 1, or nothing at all."""
+        value = value_at(self.tree, path)
+        if value is None:
+            return
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+            self._refuse(path, value, "allowed: a number from 0 to 1")
+
+    def where(self, path: str) -> str:
+        """Who gave it; "" for nobody."""
+        node = find(self.tree, path)
+        return "" if node is None else given_by(node)
+
+    def _refuse(self, path: str, value: object, allowed: str) -> None:
+        self.complaints.refuse(f"{self.where(path)}:{path}", value, allowed)

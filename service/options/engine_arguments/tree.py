@@ -1,0 +1,137 @@
+"""Arguments as a tree whose leaves know who gave them, so that a value that loses can be named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from service.options.values import Secret
+
+# Environment variables for the engine's processes: their values may be passwords.
+_MASKED = "env_overrides"
+# Characters of a value in a line of text.
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value that is replaced as a whole. ``where``: the file, flag or variable; "" is a default of ours."""
+
+    value: object
+    where: str = ""
+
+
+Node: TypeAlias = "Leaf | dict[str, Node]"
+Tree: TypeAlias = dict[str, Node]
+
+
+def grow(where: str, document: Mapping[str, object]) -> Tree:
+    """The tree of a document. Objects whose keys are not all texts stay in one piece, like lists."""
+    return {key: _node(where, value) for key, value in document.items()}
+
+
+def branch(path: str, leaf: Leaf) -> Tree:
+    """A tree with one leaf: ``a.b`` is the key ``b`` inside of ``a``."""
+    first, _, rest = path.partition(".")
+    return {first: branch(rest, leaf) if rest else leaf}
+
+
+def find(tree: Tree, path: str) -> Node | None:
+    """What stands there, None where nothing does."""
+    node: Node | None = tree
+    for key in path.split("."):
+        if not isinstance(node, dict):
+            return None
+        node = node.get(key)
+    return node
+
+
+def value_at(tree: Tree, path: str) -> object:
+    """The plain value there; None also where nothing stands."""
+    node = find(tree, path)
+    return None if node is None else plain(node)
+
+
+def merge(weak: Tree, strong: Tree, losers: list[str], path: str = "") -> Tree:
+    """Both trees, the strong one over the weak one, objects inside of each other.
+
+    A line goes to ``losers`` for each value that somebody gave and somebody else replaces with another.
+    Neither tree is changed.
+    """
+    merged = dict(weak)
+    for key, new in strong.items():
+        here = f"{path}.{key}" if path else key
+        old = weak.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            merged[key] = merge(old, new, losers, here)
+            continue
+        merged[key] = new
+        if old is not None and given_by(old) and plain(old) != plain(new):
+            losers.append(
+                f"{here}: {show(here, new)} of {given_by(new)} wins over {show(here, old)} of {given_by(old)}"
+            )
+    return merged
+
+
+def without(tree: Tree, key: str) -> Tree:
+    """The same without one key of the top level."""
+    return {name: node for name, node in tree.items() if name != key}
+
+
+def plain(node: Node) -> object:
+    """The values alone, fresh: whoever changes them changes nothing here."""
+    if isinstance(node, dict):
+        return {key: plain(child) for key, child in node.items()}
+    return copy.deepcopy(node.value)
+
+
+def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf]]:
+    """Every leaf with its dotted path; an empty object counts as one."""
+    for key, node in tree.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(node, Leaf):
+            yield here, node
+        elif node:
+            yield from leaves(node, here)
+        else:
+            yield here, Leaf({})
+
+
+def given_by(node: Node) -> str:
+    """Who gave it, or the first thing inside of it; "" where all are defaults of ours."""
+    if isinstance(node, Leaf):
+        return node.where
+    return next((name for name in (given_by(child) for child in node.values()) if name), "")
+
+
+def show(path: str, node: Node) -> str:
+    """The value for a line of text: as JSON, cut, and masked where it may be a secret."""
+    text = as_json(masked(path, plain(node)))
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def masked(path: str, value: object) -> object:
+    """The value without what may be a secret in it."""
+    first, _, rest = path.partition(".")
+    if first != _MASKED:
+        return value
+    if rest or not isinstance(value, Mapping):
+        return Secret.MASK
+    return {str(key): Secret.MASK for key in cast("Mapping[object, object]", value)}
+
+
+def as_json(value: object) -> str:
+    """As people write it in an engine's file."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _node(where: str, value: object) -> Node:
+    if not isinstance(value, Mapping):
+        return Leaf(value, where)
+    document = cast("Mapping[object, object]", value)
+    if all(isinstance(key, str) for key in document):
+        return grow(where, cast("Mapping[str, object]", document))
+    return Leaf(dict(document), where)
