@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
-
-from msgspec import Struct
 
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
@@ -20,7 +19,8 @@ BYPASS = "x-bypass-remote-prefill"
 """Annotation of a request that its decode worker shall serve whole."""
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
     """The fields of `protocols.spec.GenerationSpec` of the same names."""
 
     rank: int | None

@@ -141,6 +141,21 @@ class Delta(Struct, frozen=True, gc=False):
     handoff: dict[str, Any] | None = None
     timing: EngineTiming | None = None
 
+    def as_last(self, timing: EngineTiming | None) -> Delta:
+        """The same, and the request's last."""
+        return msgspec.structs.replace(self, is_last=True, timing=timing)
+
+    def as_handoff(self, handoff: dict[str, Any], timing: EngineTiming | None) -> Delta:
+        """The same, and a prefill's last: it has always ended by its length."""
+        return msgspec.structs.replace(
+            self,
+            finish_reason=FinishReason.LENGTH,
+            stop_reason=None,
+            is_last=True,
+            handoff=handoff,
+            timing=timing,
+        )
+
 
 class ProcessorUse(Struct, frozen=True, gc=False):
     """What one logits processor cost in a step: tokens it was asked for, and the seconds that took."""

@@ -59,6 +59,8 @@ ROOMS = (
         frozenset({"anyio", "protocols", "actors", "llguidance", "tensorrt_llm", "torch", "transformers"}),
         SURROUNDINGS,
     ),
+    # Ends processes that the library has started and left behind.
+    Room("actors/engines/trtllm/children.py", frozenset(), SURROUNDINGS - {"signal"}),
     Room(
         "service",
         frozenset({"actors", "protocols", "service", "dynamo"})

@@ -1,0 +1,4 @@
+"""TensorRT-LLM's Python API as an engine.
+
+Importing this package imports neither tensorrt_llm nor torch; the thread that loads the engine does that.
+"""

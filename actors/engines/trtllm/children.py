@@ -1,0 +1,59 @@
+"""Processes that the library has started: found in /proc, and ended when it does not end them itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+_LOOK_S = 0.02
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below this one, children of children too."""
+    found: set[int] = set()
+    pending = [pid]
+    while pending:
+        for child in _children(pending.pop()):
+            if child not in found:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def end_all(pids: set[int], patience_s: float) -> int:
+    """Ask them to end, and kill those that have not after ``patience_s``. Blocks. Returns how many."""
+    _send(pids, signal.SIGTERM)
+    until_s = time.monotonic() + patience_s
+    while (left := {pid for pid in pids if _is_alive(pid)}) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    _send(left, signal.SIGKILL)
+    return len(left)
+
+
+def _children(pid: int) -> list[int]:
+    """By the threads that started them: what one of those is not known by any other."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in (_PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    """A zombie has ended; whoever started it may collect it."""
+    with suppress(OSError):
+        # The name, in parentheses, may hold anything.
+        state = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        return state not in {"Z", "X"}
+    return False
+
+
+def _send(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

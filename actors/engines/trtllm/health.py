@@ -1,0 +1,64 @@
+"""Is the engine dead? Asked regularly, and whenever something has failed.
+
+The library answers without asking its engine: an engine that hangs looks well, and the watchdog of the graph
+sees to that. What it does know is an error of its own that it cannot survive, and a process that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from protocols.errors import EngineDead
+
+# A dead engine is known within two of these.
+EVERY_S = 1.0
+
+
+class HealthPoll:
+    """Event loop. on_dead: told once, with the cause."""
+
+    def __init__(self, llm: Any, on_dead: Callable[[BaseException], None], every_s: float = EVERY_S) -> None:
+        self._llm = llm
+        self._on_dead = on_dead
+        self._every_s = every_s
+        self._soon = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the engine is dead, or it is cancelled."""
+        while True:
+            cause = await asyncio.to_thread(cause_of_death, self._llm)
+            if cause is not None:
+                self._on_dead(cause)
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), self._every_s)
+            self._soon.clear()
+
+    def look_soon(self) -> None:
+        """Something has failed: do not wait."""
+        self._soon.set()
+
+
+def cause_of_death(llm: Any) -> BaseException | None:
+    """None for an engine that may live. Any thread; may block where engine and worker are one process."""
+    try:
+        is_well = bool(llm._check_health())
+    except Exception as exc:
+        # An executor that is half gone.
+        return exc
+    return None if is_well else known_fault(llm) or EngineDead("TensorRT-LLM says that it is not well")
+
+
+def known_fault(llm: Any) -> BaseException | None:
+    """What the library has noted already, without looking anew. Returns at once."""
+    executor = getattr(llm, "_executor", None)
+    if executor is None:
+        return EngineDead("TensorRT-LLM has shut down")
+    fault: object = getattr(executor, "_fatal_error", None)
+    if isinstance(fault, BaseException):
+        return fault
+    is_shut = bool(executor.is_shutdown()) if hasattr(executor, "is_shutdown") else False
+    return EngineDead("TensorRT-LLM is shutting down") if is_shut else None

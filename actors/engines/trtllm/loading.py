@@ -1,0 +1,154 @@
+"""Building the ``LLM``: minutes in a thread, which nothing but its processes' end can stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, cast
+
+from actors.engines.trtllm.children import descendants, end_all
+from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.library import Library, import_library
+from protocols.engine import EngineInfo
+from protocols.errors import EngineStartError, ServiceError, StartStopped
+
+Progress = Callable[[str, float], None]
+"""Called in the loading thread with the stage of the start and the fraction done, 0 to 1."""
+
+# How long its processes may take to end by themselves.
+_LEAVE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What there is to work with."""
+
+    library: Library
+    llm: Any
+    info: EngineInfo
+
+
+class Loading:
+    """One attempt. progress: told of every stage."""
+
+    def __init__(self, config: TrtllmConfig, progress: Progress | None) -> None:
+        self._config = config
+        self._progress = progress
+        self._before = descendants(os.getpid())
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    async def run(self) -> Loaded:
+        """Loop. Raises EngineStartError; StartStopped after `give_up`."""
+        ready: Future[Loaded] = Future()
+        self._thread = threading.Thread(target=self._work, args=(ready,), name="trtllm-load", daemon=True)
+        self._thread.start()
+        return await asyncio.wrap_future(ready)
+
+    @property
+    def processes(self) -> set[int]:
+        """What this process has started since the loading began."""
+        return descendants(os.getpid()) - self._before
+
+    def give_up(self) -> None:
+        """Any thread, blocking: end what was started.
+
+        The library's constructor then raises, or waits for ever and ends with the process.
+        """
+        with self._lock:
+            self._is_given_up = True
+            if self._is_over or self._thread is None:
+                return
+        end_all(self.processes, _LEAVE_S)
+        self._thread.join(_LEAVE_S)
+        # Whatever it started while the first were ending.
+        end_all(self.processes, _LEAVE_S)
+
+    def _work(self, ready: Future[Loaded]) -> None:
+        ready.set_running_or_notify_cancel()
+        try:
+            loaded = self._load()
+        except BaseException as exc:
+            # Also a panic of a library in another language.
+            ready.set_exception(self._told(exc))
+        else:
+            ready.set_result(loaded)
+        finally:
+            self._is_over = True
+
+    def _load(self) -> Loaded:
+        self._checkpoint("importing", 0.0)
+        library = import_library()
+        self._checkpoint("loading", 0.2)
+        arguments = dict(self._config.arguments)
+        llm = library.LLM(model=str(self._config.model_path), **arguments)
+        try:
+            self._checkpoint("asking", 0.9)
+            return Loaded(library, llm, info_of(llm, library, self._config))
+        except BaseException:
+            llm.shutdown()
+            raise
+
+    def _checkpoint(self, stage: str, fraction: float) -> None:
+        if self._is_given_up:
+            raise StartStopped("the engine was stopped while it was starting")
+        if self._progress is not None:
+            self._progress(stage, fraction)
+
+    def _told(self, exc: BaseException) -> BaseException:
+        if self._is_given_up:
+            return StartStopped("the engine was stopped while it was starting")
+        if isinstance(exc, ServiceError):
+            return exc
+        error = EngineStartError(f"TensorRT-LLM could not be loaded: {type(exc).__name__}: {exc}", _hint(exc))
+        error.__cause__ = exc
+        return error
+
+
+def info_of(llm: Any, library: Library, config: TrtllmConfig) -> EngineInfo:
+    """Loading thread: what the engine says, and where it says nothing what it was told. Blocks."""
+    capacity = cast("dict[str, int]", llm.get_kv_cache_capacity() or {})
+
+    def said(name: str, default: int) -> int:
+        return int(getattr(llm.args, name, None) or default)
+
+    batch, step_tokens = said("max_batch_size", config.batch), said("max_num_tokens", config.step_tokens)
+    is_chunked = bool(config.arguments.get("enable_chunked_prefill"))
+    ranks = config.ranks
+    return EngineInfo(
+        model=str(config.model_path),
+        context_length=said("max_seq_len", config.context_length),
+        max_num_seqs=batch * ranks,
+        vocab_size=config.vocab_size,
+        max_num_batched_tokens=step_tokens,
+        max_prompt_tokens=None if is_chunked else step_tokens,
+        block_tokens=capacity.get("tokensPerBlock", config.block_tokens),
+        total_blocks=capacity.get("maxNumBlocks"),
+        data_parallel_size=ranks,
+        bos_token_id=config.bos_token_id,
+        description=f"TensorRT-LLM {library.version}, {_shape(config)}",
+    )
+
+
+def _shape(config: TrtllmConfig) -> str:
+    sizes = (("tensor", "tensor_parallel_size"), ("pipeline", "pipeline_parallel_size"))
+    parts = [f"{word} parallel {config.arguments.get(name) or 1}" for word, name in sizes]
+    if config.ranks > 1:
+        parts.append(f"{config.ranks} attention-DP ranks")
+    return ", ".join(parts)
+
+
+def _hint(exc: BaseException) -> str:
+    match exc:
+        case ImportError():
+            return "Repair the installation of tensorrt-llm, or give --engine torch."
+        case ValueError() | TypeError():
+            return "Check the engine arguments (--extra-engine-args, --override-engine-args, --trtllm.*)."
+        case _:
+            return "The log above has what its processes said."

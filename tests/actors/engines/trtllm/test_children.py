@@ -1,0 +1,52 @@
+"""Processes below this one are found and ended, whoever started them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from actors.engines.trtllm.children import descendants, end_all
+
+# Starts a child of its own, says both pids, and waits; with "deaf" both ignore a polite request.
+_PARENT = """
+import os, signal, subprocess, sys, time
+deaf = sys.argv[1] == "deaf"
+if deaf:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+wait = "import signal, time; " + ("signal.signal(signal.SIGTERM, signal.SIG_IGN); " if deaf else "")
+wait += "print('ready', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(params=["polite", "deaf"])
+def family(request: pytest.FixtureRequest) -> Iterator[tuple[set[int], bool]]:
+    """A process and its child; whether they have to be killed."""
+    argv = [sys.executable, "-c", _PARENT, request.param]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        yield {parent.pid, child}, request.param == "deaf"
+        parent.kill()
+
+
+def test_all_are_found_and_all_are_ended(family: tuple[set[int], bool]) -> None:
+    """Those that do not listen are killed, and counted."""
+    pids, is_deaf = family
+    assert pids <= descendants(os.getpid())
+    assert end_all(pids, 0.2 if is_deaf else 10.0) == (2 if is_deaf else 0)
+    assert end_all(pids, 10.0) == 0
+
+
+def test_a_stranger_that_has_ended_is_no_error() -> None:
+    """Between the look and the signal anybody may end."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        pass
+    assert end_all({child.pid}, 0.0) == 0

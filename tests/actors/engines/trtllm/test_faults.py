@@ -1,0 +1,59 @@
+"""Which errors are the end of the engine, and which of one request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actors.engines.trtllm.faults import Fault, fault_of
+
+if TYPE_CHECKING:
+    from actors.engines.trtllm.library import Library
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: device-side assert triggered",
+        "[TensorRT-LLM][ERROR] cudaErrorLaunchFailure: unspecified launch failure",
+        "NCCL error: unhandled system error",
+        "buffer pool poisoned, restart required",
+        "CUDA out of memory after an illegal memory access",
+    ],
+)
+def test_a_device_that_faulted_is_the_engines_end(library: Library, text: str) -> None:
+    """Although it comes as the error of one request."""
+    assert fault_of(library.RequestError(text), library) is Fault.ENGINE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "out of memory for this request",
+        "CUDA error: out of memory",
+        "Prompt length (99) exceeds maximum (64)",
+        "LoRA adapter could not be loaded",
+        "",
+    ],
+)
+def test_what_one_request_did_is_its_own(library: Library, text: str) -> None:
+    """An allocation that failed leaves the device as it was."""
+    assert fault_of(library.RequestError(text), library) is Fault.REQUEST
+
+
+@pytest.mark.parametrize("exc", [ValueError("x"), TypeError("x"), AssertionError(), KeyError("x")])
+def test_what_a_call_raises_is_the_requests(library: Library, exc: Exception) -> None:
+    """A worker that took every unknown error for its end would let any client end it."""
+    assert fault_of(exc, library) is Fault.REQUEST
+
+
+def test_an_engine_that_says_it_is_dead(library: Library) -> None:
+    """By its type; by its cause; and by what caused that."""
+    dead_error = library.EngineDeadError
+    assert dead_error is not None
+    assert fault_of(dead_error(), library) is Fault.ENGINE
+    wrapped = RuntimeError("generation failed")
+    wrapped.__cause__ = library.RequestError("CUDA error: an illegal memory access was encountered")
+    assert fault_of(wrapped, library) is Fault.ENGINE
