@@ -1,7 +1,7 @@
 """How a test makes the double misbehave: every trap is one switch here, and all of them are off by default.
 
-The environment variable TENSORRT_LLM_DOUBLE holds a `Script` as JSON; it is read when an LLM is built. Unknown
-names stop that, so a trap that is spelled wrongly never passes for one that was survived.
+The environment variable TENSORRT_LLM_DOUBLE holds a `Script` as JSON; it is read when an LLM is built.
+Unknown names stop that, so a trap that is spelled wrongly never passes for one that was survived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VARIABLE = "TENSORRT_LLM_DOUBLE"
 
 
 class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong with single requests: those whose prompt begins with ``prompt``. Tokens are per sequence."""
+    """What goes wrong with requests whose prompt begins with ``prompt``. Tokens are per sequence."""
 
     # Empty: every request. at: only the n-th one of those, counted from 1; 0 is each of them.
     prompt: tuple[int, ...] = ()
@@ -25,7 +25,7 @@ class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The request fails late with this text, once it has said so many tokens.
     late_error: str | None = None
     late_error_after: int = 0
-    # These responses are given instead of the model's: the new ids of each. Then the finish comes with the last one.
+    # These responses are given instead of the model's: the new ids of each. The last one has the finish.
     says: tuple[tuple[int, ...], ...] | None = None
     says_finish: str = "LENGTH"
     # Every id is held back and comes in one response with the finish.
@@ -79,6 +79,8 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     event_gap: int = 1
     # Full blocks only, as an engine without partial reuse reports them.
     hides_partial_blocks: bool = False
+    # The first block of everything stored moves to another level of memory.
+    offloads_blocks: bool = False
     # shutdown() takes longer, or raises at its end.
     shutdown_s: float = 0.0
     shutdown_error: str | None = None

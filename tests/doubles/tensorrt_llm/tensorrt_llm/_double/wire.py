@@ -37,6 +37,7 @@ class Settings:
     max_beam_width: int
     max_seq_len: int | None
     stream_interval: int
+    has_priority: bool
     block_tokens: int
     kv_tokens: int | None
     has_block_reuse: bool
@@ -120,7 +121,7 @@ class Answer:
 class Result:
     """The new tokens of one sequence, or all tokens of all beams.
 
-    output_token_ids: one list, or one a beam. log_probs: of the new tokens. finish_reasons: one, or one a beam.
+    output_token_ids, finish_reasons: one, or one a beam. log_probs: of the new tokens.
     """
 
     sequence_index: int
