@@ -13,7 +13,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from protocols.bounds import OnBound
 from protocols.engine import Engine
 from service.engine import ActorEngine
-from service.framework import build_worker_config, installed_fields, installed_version
+from service.framework import build_worker_config, installed_fields, installed_version, mode_of
 from service.models import ModelInvalid, ResolvedModel
 from service.options.settings import Settings
 from service.plan import ServingPlan
@@ -65,6 +65,7 @@ def build_worker(
         control_token=None if token is None else token.reveal(),
         is_loopback=settings.runtime.system_host in LOOPBACK,
         logits_processors=spec,
+        role=settings.runtime.role,
         publishes_kv_events=settings.runtime.publishes_kv_events,
     )
     recorder = build_recorder(
@@ -140,6 +141,7 @@ def vocab_size(folder: Path) -> int:
 
 
 def _log_stage(stage: str, fraction: float) -> None:
+        "disaggregation_mode": mode_of(runtime.role),
     """One line a stage of loading; called in the engine's thread."""
     get_logger("service.loading").info("model.load", stage=stage, done=f"{fraction:.0%}")
 

@@ -34,6 +34,7 @@ from protocols.bounds import Bound
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped
 from protocols.kv_listener import NullKvListener
+from protocols.spec import Stage
 from protocols.telemetry import DrainReport
 from service.controls import Controls
 from service.death import DeathPath
@@ -50,6 +51,7 @@ from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
 from service.translation import ContextCaller, to_framework
 
+from service.transfers import wait_transferred
 # After the last generator has closed, its last bytes are still on their way through the
 # framework's runtime; measured: gone within 0.1 s.
 _FLUSH_S = 0.2
@@ -122,6 +124,11 @@ class ActorEngine(LLMEngine):
 
     async def start(self, worker_id: int) -> EngineConfig:
         """Open the graph. Raises what the engine's start raised; a signal meanwhile ends it."""
+    @property
+    def pending_transfers(self) -> int:
+        """KV caches that were handed over and that another worker may still be reading."""
+        return 0 if self._graph is None else self._engine.pending_transfers
+
         del worker_id
         self._signals.leave_it_to_the_framework()
         self._loop = asyncio.get_running_loop()
@@ -166,6 +173,10 @@ class ActorEngine(LLMEngine):
                 if context.is_stopped() and outbox.terminal is None:
                     graph.reader_gone(ticket)
                     await outbox.wait_terminal()
+            if self._plan.role is Stage.DECODE:
+                # The framework keeps a cancel from decode workers until their first token, which is for the
+                # engine to do: it knows whether a KV cache is under way.
+                context.notify_first_token()
                 chunk = await outbox.take()
                 if not ticket.is_probe:
                     self._recorder.count_chunk()
@@ -211,9 +222,17 @@ class ActorEngine(LLMEngine):
             self._recorder.bound_reached(Bound.READERS)
 
     async def is_quiescent(self) -> bool | None:
-        """Whether nothing is live and the engine holds nothing of ours. None: not started."""
+        """Whether the engine holds nothing of ours, nor for others. None: not started.
+
+        The framework asks a prefill worker twice a second from the end of its grace on, and cleans up when
+        this is so or its patience is over: the drain begins with the first time that it asks.
+        """
         graph = self._graph
-        return None if graph is None else graph.ledger.is_empty and graph.executor.is_idle
+        if graph is None:
+            return None
+        if self._signals.is_asked and not self.death.is_dead:
+            graph.drain.begin(self.ladder_from_now())
+        return graph.ledger.is_empty and graph.executor.is_idle and not self.pending_transfers
 
     async def cleanup(self) -> None:
         """Drain, wait for every generator, stop the engine. Idempotent; also after a failed start."""
@@ -238,6 +257,8 @@ class ActorEngine(LLMEngine):
         if self._loop_lag is not None:
             self._loop_lag.cancel()
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
+        elif self._graph is not None:
+            await wait_transferred(self._engine, self._transferred_by_s)
         await asyncio.to_thread(self._recorder.shutdown)
         if self._loop_guard is not None:
             self._loop_guard.stop()
@@ -254,7 +275,8 @@ class ActorEngine(LLMEngine):
 
     async def kv_event_sources(self) -> list[KvEventSource]:
         """Where the framework hands over its publishers, one for each rank of the cache."""
-        return self.kv.sources()
+        # Routers send a decode worker what another one has computed, whatever lies in its own cache.
+        return [] if self._plan.role is Stage.DECODE else self.kv.sources()
 
     def component_metrics_dp_ranks(self) -> list[int]:
         """Called in a thread without a loop."""
@@ -314,6 +336,10 @@ class ActorEngine(LLMEngine):
         if self._graph is None:
             self._supervisor.interrupt()
         elif count > 1 and not self.death.is_dead:
+    def _transferred_by_s(self) -> float:
+        """An engine that is dead hands nothing over any more."""
+        return 0.0 if self.death.is_dead else self.ladder_from_now().end_at_s
+
             self._graph.drain.begin(self.ladder_from_now())
 
     def _on_reader_closed(self, ticket: Ticket) -> None:

@@ -12,7 +12,9 @@ from importlib import metadata
 from typing import Any
 
 from dynamo.common.backend.worker import WorkerConfig
+from dynamo.common.constants import DisaggregationMode
 
+from protocols.spec import Stage
 from service.options.framework import FrameworkFacts
 
 OLDEST = (1, 4, 2)
@@ -21,6 +23,11 @@ BEYOND = (1, 7)
 _READS_STATUS = (1, 5)
 _GATEWAY_TIMEOUT = 504
 _CLIENT_CLOSED_REQUEST = 499
+_MODES = {
+    Stage.WHOLE: DisaggregationMode.AGGREGATED,
+    Stage.PREFILL: DisaggregationMode.PREFILL,
+    Stage.DECODE: DisaggregationMode.DECODE,
+}
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -60,6 +67,11 @@ def build_worker_config(wanted: dict[str, Any]) -> WorkerConfig:
     """WorkerConfig from the fields that this framework has. The options refuse what it has not."""
     known = installed_fields(WorkerConfig)
     return WorkerConfig(**{name: value for name, value in wanted.items() if name in known})
+
+
+def mode_of(role: Stage) -> DisaggregationMode:
+    """Under which of its words the framework registers a worker with this role."""
+    return _MODES[role]
 
 
 def framework_facts() -> FrameworkFacts:

@@ -8,6 +8,7 @@ from dynamo.common.backend.engine import LogitsProcessorSpec
 from dynamo.common.backend.worker import WorkerConfig
 
 from actors.settings import GraphSettings
+from protocols.spec import Stage
 from service.options.budgets import DrainBudgets
 
 
@@ -19,6 +20,7 @@ class ServingPlan:
     logits_processors: those of every request, as the framework describes them; None without any.
     is_loopback: whether control routes can be reached from this machine only.
     publishes_kv_events: whether routers are told what lies in the KV cache.
+    role: what this worker does of a request.
     """
 
     graph: GraphSettings
@@ -30,3 +32,4 @@ class ServingPlan:
     is_loopback: bool = True
     logits_processors: LogitsProcessorSpec | None = None
     publishes_kv_events: bool = False
+    role: Stage = Stage.WHOLE

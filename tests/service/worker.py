@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
 from actors.settings import GraphSettings
+from protocols.spec import Stage
 from protocols.steps import EngineId, FinishReason
 from service.engine import ActorEngine
 from service.framework import build_worker_config
@@ -101,6 +102,7 @@ class FacadeWorker(BridgeDriver):
         is_loopback: bool = True,
         recorder: Any = None,
         publishes_kv_events: bool = False,
+        role: Stage = Stage.WHOLE,
         **settings: Any,
     ) -> None:
         self.events: list[str] = []
@@ -116,6 +118,7 @@ class FacadeWorker(BridgeDriver):
             control_token=control_token,
             is_loopback=is_loopback,
             publishes_kv_events=publishes_kv_events,
+            role=role,
         )
         facade = ActorEngine(plan, self.engine, cast("Any", self.recorder), self.signals)
         super().__init__(facade, loop)
