@@ -65,8 +65,8 @@ def build_worker(
         control_token=None if token is None else token.reveal(),
         is_loopback=settings.runtime.system_host in LOOPBACK,
         logits_processors=spec,
-        role=settings.runtime.role,
         publishes_kv_events=settings.runtime.publishes_kv_events,
+        role=settings.runtime.role,
     )
     recorder = build_recorder(
         RecorderSettings(
@@ -141,7 +141,6 @@ def vocab_size(folder: Path) -> int:
 
 
 def _log_stage(stage: str, fraction: float) -> None:
-        "disaggregation_mode": mode_of(runtime.role),
     """One line a stage of loading; called in the engine's thread."""
     get_logger("service.loading").info("model.load", stage=stage, done=f"{fraction:.0%}")
 
@@ -154,6 +153,7 @@ def worker_config(settings: Settings, model: ResolvedModel, served_name: str) ->
     wanted: dict[str, Any] = {
         "namespace": runtime.namespace,
         "component": runtime.component,
+        "disaggregation_mode": mode_of(runtime.role),
         "endpoint": runtime.endpoint,
         "kv_state_endpoint": runtime.kv_state_endpoint,
         "model_name": str(model.path),

@@ -49,9 +49,9 @@ from service.stopping import StopSignals
 from service.telemetry.families import PREFIX
 from service.telemetry.logs import get_logger
 from service.telemetry.recorder import Recorder
+from service.transfers import wait_transferred
 from service.translation import ContextCaller, to_framework
 
-from service.transfers import wait_transferred
 # After the last generator has closed, its last bytes are still on their way through the
 # framework's runtime; measured: gone within 0.1 s.
 _FLUSH_S = 0.2
@@ -118,17 +118,17 @@ class ActorEngine(LLMEngine):
         return 0 if self._readers is None else len(self._readers)
 
     @property
+    def pending_transfers(self) -> int:
+        """KV caches that were handed over and that another worker may still be reading."""
+        return 0 if self._graph is None else self._engine.pending_transfers
+
+    @property
     def recorder(self) -> Recorder:
         """Who listens to the graph."""
         return self._recorder
 
     async def start(self, worker_id: int) -> EngineConfig:
         """Open the graph. Raises what the engine's start raised; a signal meanwhile ends it."""
-    @property
-    def pending_transfers(self) -> int:
-        """KV caches that were handed over and that another worker may still be reading."""
-        return 0 if self._graph is None else self._engine.pending_transfers
-
         del worker_id
         self._signals.leave_it_to_the_framework()
         self._loop = asyncio.get_running_loop()
@@ -163,6 +163,10 @@ class ActorEngine(LLMEngine):
             raise FrameworkEngineShutdown("this worker is not serving")
         try:
             caller = ContextCaller(context)
+            if self._plan.role is Stage.DECODE:
+                # The framework keeps a cancel from decode workers until their first token, which is for the
+                # engine to do: it knows whether a KV cache is under way.
+                context.notify_first_token()
         except Exception as exc:
             raise to_framework(exc) from exc
         ticket = graph.submit(caller, request)
@@ -173,10 +177,6 @@ class ActorEngine(LLMEngine):
                 if context.is_stopped() and outbox.terminal is None:
                     graph.reader_gone(ticket)
                     await outbox.wait_terminal()
-            if self._plan.role is Stage.DECODE:
-                # The framework keeps a cancel from decode workers until their first token, which is for the
-                # engine to do: it knows whether a KV cache is under way.
-                context.notify_first_token()
                 chunk = await outbox.take()
                 if not ticket.is_probe:
                     self._recorder.count_chunk()
@@ -247,6 +247,8 @@ class ActorEngine(LLMEngine):
         if self.death.is_dead:
             # Everybody's last word is an error, and whoever asked can ask another worker.
             read_by_s = min(read_by_s, time.monotonic() + READ_S)
+        elif self._graph is not None:
+            await wait_transferred(self._engine, self._transferred_by_s)
         await self.wait_read(read_by_s)
         await asyncio.sleep(_FLUSH_S)
         await supervisor.stop()
@@ -257,8 +259,6 @@ class ActorEngine(LLMEngine):
         if self._loop_lag is not None:
             self._loop_lag.cancel()
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
-        elif self._graph is not None:
-            await wait_transferred(self._engine, self._transferred_by_s)
         await asyncio.to_thread(self._recorder.shutdown)
         if self._loop_guard is not None:
             self._loop_guard.stop()
@@ -326,6 +326,10 @@ class ActorEngine(LLMEngine):
         """
         return self._signals.first_s or time.monotonic() - self._plan.budgets.grace_s
 
+    def _transferred_by_s(self) -> float:
+        """An engine that is dead hands nothing over any more."""
+        return 0.0 if self.death.is_dead else self.ladder_from_now().end_at_s
+
     def _on_signal_anywhere(self, count: int) -> None:
         self._tell_loop(self._on_signal, count)
 
@@ -336,10 +340,6 @@ class ActorEngine(LLMEngine):
         if self._graph is None:
             self._supervisor.interrupt()
         elif count > 1 and not self.death.is_dead:
-    def _transferred_by_s(self) -> float:
-        """An engine that is dead hands nothing over any more."""
-        return 0.0 if self.death.is_dead else self.ladder_from_now().end_at_s
-
             self._graph.drain.begin(self.ladder_from_now())
 
     def _on_reader_closed(self, ticket: Ticket) -> None:
