@@ -52,6 +52,11 @@ MOST_CACHED = 128
 MOST_CACHED_BYTES = 64 * 1024 * 1024
 
 
+# The text of an error would hold the output so far. TensorRT-LLM's llguidance is too old to be told.
+_IS_TOLD = hasattr(llguidance.LLParserLimits, "verbose_errors")
+_SILENT: dict[str, bool] = {"verbose_errors": False} if _IS_TOLD else {}
+
+
 def parser_limits() -> llguidance.LLParserLimits:
     """llguidance's own limits. They count work, not time: the comments say what that is on one core."""
     return llguidance.LLParserLimits(
@@ -70,8 +75,7 @@ def parser_limits() -> llguidance.LLParserLimits:
         # Symbols. 64 KiB of source make 30,000 at the most.
         max_grammar_size=200_000,
         precompute_large_lexemes=True,
-        # The text of an error would hold the output so far.
-        verbose_errors=False,
+        **_SILENT,
     )
 
 

@@ -13,6 +13,7 @@ import llguidance
 from actors.engines.grammars.plain import as_list, as_object
 from protocols.strict_json import read_json
 
+_KNOWS_ENDS = hasattr(llguidance.LLTokenizer, "eos_tokens")
 _SETTINGS = ("generation_config.json", "config.json")
 
 
@@ -72,7 +73,7 @@ class Vocabulary:
 def vocabulary_of(plain: dict[str, Any]) -> Vocabulary:
     """From `Vocabulary.as_plain`. Needs neither torch nor transformers."""
     ends, special = tuple(plain["ends"]), plain["special"]
-    library = llguidance.LLTokenizer(plain["written"], n_vocab=plain["width"], eos_token=list(ends))
+    library = _library(plain["written"], plain["width"], ends)
     return Vocabulary(
         library, plain["width"], plain["tokens"], special, _finder(special), ends, plain["written"]
     )
@@ -91,7 +92,7 @@ def read_vocabulary(folder: Path, vocab_size: int, *, trust_remote_code: bool = 
         raise NoTokenizer("the model folder names no token that ends an answer")
     try:
         written = _write(tokenizer)
-        library = llguidance.LLTokenizer(written, n_vocab=width, eos_token=list(ends))
+        library = _library(written, width, ends)
     except Exception as exc:
         raise NoTokenizer(
             f"its tokenizer is of a kind that cannot be followed ({type(exc).__name__})"
@@ -127,6 +128,13 @@ def _write(tokenizer: Any) -> str:
     backend.no_padding()
     backend.no_truncation()
     return str(backend.to_str())
+
+
+def _library(written: str, width: int, ends: tuple[int, ...]) -> Any:
+    """llguidance's tokenizer. Before 1.0, which TensorRT-LLM brings, it knows one end only: the first."""
+    if _KNOWS_ENDS:
+        return llguidance.LLTokenizer(written, n_vocab=width, eos_token=list(ends))
+    return llguidance.LLTokenizer(written, n_vocab=width, eos_token=ends[0])
 
 
 def _finder(special: dict[str, int]) -> re.Pattern[str] | None:
