@@ -59,3 +59,8 @@ def usage_of(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> 
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+
+
+def probe_answer() -> GenerateChunk:
+    """The whole answer to a health probe that the engine does not work at."""
+    return {"token_ids": [], "index": 0, "finish_reason": "length", "completion_usage": usage_of(0, 0, 0)}

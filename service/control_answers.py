@@ -13,16 +13,19 @@ _Seconds = Annotated[float, Meta(ge=-1e9, le=1e9)]
 # A state, a level, the name of a logger.
 _Word = Annotated[str, Meta(max_length=1000)]
 _MOST_TARGETS = 4096
+_MOST_MEMORIES = 256
 
 
 class Standing(Struct, frozen=True):
-    """Where a worker is: what ``status``, ``resume`` and ``drain`` tell; of one that starts, less."""
+    """Where a worker is: what all but ``trace`` and ``log_level`` tell; of one that starts, less."""
 
     state: _Word
     live: _Count
     in_flight: _Count
     safe_to_delete: bool
     in_discovery: bool = False
+    memory: _Word = "awake"
+    asleep: Annotated[list[_Word], Meta(max_length=_MOST_MEMORIES)] = []
 
 
 class Drained(Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""``drain``, ``resume`` and ``status``: the control routes of a running worker, from a shell."""
+"""Control routes of a running worker, from a shell: ``drain``, ``resume``, ``sleep``, ``wake``, ``status``.
+
+Of those that wait for the engine the command is as patient as the worker itself.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,11 @@ from service.control_client import (
 )
 from service.exit_codes import ExitCode
 from service.inspection.printable import printable
+from service.maintenance_call import CALL_S
 
 # A drain without --timeout takes the worker's own budget, which the command does not know.
 _LONGEST_DRAIN_S = 86_400.0
+_DRAINING = ("drain", "sleep")
 
 
 def control_command(command: str, argv: Sequence[str]) -> int:
@@ -53,10 +58,16 @@ def _parser(command: str) -> argparse.ArgumentParser:
     about = {
         "drain": "take a worker out of service and wait until nobody is live; the process stays up",
         "resume": "bring a drained worker back",
+        "sleep": "drain a worker, then give memory of its engine back; the process stays up",
+        "wake": "take the memory back, and serve again",
         "status": "where a worker is, and whether it may be deleted",
     }
     parser = command_parser(command, about[command])
-    if command == "drain":
+    if command == "sleep":
+        parser.add_argument(
+            "memories", nargs="*", metavar="MEMORY", help="kinds of memory, by the engine's names (kv_cache)"
+        )
+    if command in _DRAINING:
         parser.add_argument(
             "--timeout",
             type=seconds_of(_LONGEST_DRAIN_S, may_be_zero=True),
@@ -67,14 +78,16 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _body(words: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
-    timeout_s = vars(words).get("timeout")
-    return token_of(environ) | ({} if timeout_s is None else {"timeout_s": timeout_s})
+    timeout_s, memories = vars(words).get("timeout"), vars(words).get("memories")
+    body = {} if timeout_s is None else {"timeout_s": timeout_s}
+    return token_of(environ) | body | ({"memories": memories} if memories else {})
 
 
 def _patience_s(command: str, words: argparse.Namespace) -> float:
-    if command != "drain":
-        return ANSWER_S
-    return ANSWER_S + (_LONGEST_DRAIN_S if words.timeout is None else words.timeout)
+    engine_s = CALL_S if command in ("sleep", "wake") else 0.0
+    if command not in _DRAINING:
+        return ANSWER_S + engine_s
+    return ANSWER_S + engine_s + (_LONGEST_DRAIN_S if words.timeout is None else words.timeout)
 
 
 def _shown(standing: Standing, drained: Drained | None) -> str:
@@ -82,10 +95,18 @@ def _shown(standing: Standing, drained: Drained | None) -> str:
     if standing.state == "drained" and standing.in_discovery:
         verdict += ": frontends still find it"
     sequences = f"{standing.in_flight} sequence{'' if standing.in_flight == 1 else 's'}"
-    lines = [f"{standing.state}: {standing.live} live, {sequences} in the engine; {verdict}"]
+    lines = [f"{_state(standing)}: {standing.live} live, {sequences} in the engine; {verdict}"]
     if drained is not None:
         lines.append(_fates(drained))
     return "".join(f"{printable(line, sys.stdout.encoding)}\n" for line in lines)
+
+
+def _state(standing: Standing) -> str:
+    """A worker that has all of its memory says nothing of it."""
+    if standing.memory == "awake":
+        return standing.state
+    gone = f" ({', '.join(standing.asleep)})" if standing.asleep else ""
+    return f"{standing.state}, {standing.memory.replace('_', ' ')}{gone}"
 
 
 def _fates(drained: Drained) -> str:

@@ -31,9 +31,11 @@ from actors.supervisor import FutureWakeup, Supervisor
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
 from protocols.bounds import Bound
+from protocols.chunks import probe_answer
 from protocols.engine import Engine, EngineInfo
 from protocols.errors import StartStopped
 from protocols.kv_listener import NullKvListener
+from protocols.requests import is_probe
 from protocols.spec import Stage
 from protocols.telemetry import DrainReport
 from service.controls import Controls
@@ -103,6 +105,11 @@ class ActorEngine(LLMEngine):
         return self._start_failure
 
     @property
+    def engine(self) -> Engine:
+        """The driver, also before it has started."""
+        return self._engine
+
+    @property
     def graph(self) -> Graph | None:
         """The open graph; None before ``start()`` has returned."""
         return self._graph
@@ -161,6 +168,9 @@ class ActorEngine(LLMEngine):
         graph, readers, loop = self._graph, self._readers, self._loop
         if graph is None or readers is None or loop is None:
             raise FrameworkEngineShutdown("this worker is not serving")
+        if is_probe(request) and self._controls.sleeper.vouches():
+            yield probe_answer()  # type: ignore[misc] # as below
+            return
         try:
             caller = ContextCaller(context)
             if self._plan.role is Stage.DECODE:

@@ -89,7 +89,7 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
             from service.log_level_command import log_level_command  # noqa: PLC0415
 
             return log_level_command(rest)
-        case "drain" | "resume" | "status":
+        case "drain" | "resume" | "sleep" | "wake" | "status":
             from service.control_command import control_command  # noqa: PLC0415
 
             return control_command(command, rest)

@@ -18,6 +18,7 @@ from protocols.errors import (
     EngineShutdown,
     GenerationFailed,
     InvalidRequest,
+    MaintenanceFailed,
     Overloaded,
     ReaderStalled,
 )
@@ -60,7 +61,7 @@ def to_framework(error: Exception) -> Exception:
             return HttpError(_DEADLINE_PASSED, str(error))
         case EngineShutdown():
             return FrameworkEngineShutdown(str(error))
-        case GenerationFailed() | ReaderStalled():
+        case GenerationFailed() | ReaderStalled() | MaintenanceFailed():
             return Unknown(str(error))
         case _:
             _LOG.error("internal_error", once_per=type(error).__name__, exc_info=error)

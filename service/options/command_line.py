@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from service.options.option import Option
 
-COMMANDS = ("serve", "demo", "model", "trace", "log-level", "drain", "resume", "status")
+COMMANDS = ("serve", "demo", "model", "trace", "log-level", "drain", "resume", "sleep", "wake", "status")
 ENGINE_ARGUMENT_PREFIX = "--trtllm."
 
 

@@ -23,7 +23,9 @@ from tests.service.worker import synthetic
 if TYPE_CHECKING:
     from tests.service.conftest import OpenWorker
 
-ROUTES = {"drain", "resume", "status", "trace", "log_level"}
+IMPOSSIBLE = {"update_weights", "profile", "reset_cache"}
+SLEEPING = {"sleep", "wake", "release_memory_occupation", "resume_memory_occupation"}
+ROUTES = {"drain", "resume", "status", "trace", "log_level"} | SLEEPING | IMPOSSIBLE
 FIGURES = ("live_at_start", "completed", "ended_otherwise", "moved", "interrupted")
 FOREVER = 1900
 TOKEN = "a long secret"
@@ -63,8 +65,11 @@ def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
             "waiting": 1,
             "in_flight": 1,
             "readers": 2,
+            "transfers": 0,
             "in_discovery": True,
             "safe_to_delete": False,
+            "memory": "awake",
+            "asleep": [],
             "started": 3,
         }
 
@@ -85,11 +90,13 @@ class FakeWorker:
     ) -> None:
         self.open_readers = readers
         self.graph = self.drain = self.executor = self.ledger = self.death = self.discovery = self
+        self.engine, self.maintenance = self, None
         self.state = state
         self.is_idle = is_idle
         self.is_dead = is_dead
         self.is_listed = is_listed
         self.is_stopping = False
+        self.pending_transfers = 0
         self.live_count = self.waiting_requests = self.running_sequences = self.started = 0
         self.outcomes: dict[Outcome, int] = {}
 
@@ -124,7 +131,7 @@ def test_an_answer_that_is_not_read_yet_is_not_safe(
     open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drained, the engine idle, and one client still reading: the drain's answer and the status say no."""
-    monkeypatch.setattr("service.controls._SETTLE_S", 0.1)
+    monkeypatch.setattr("service.control_drain._SETTLE_S", 0.1)
     with open_worker() as worker:
         worker.open()
         call = worker.ask(wire_request(max_tokens=3))
@@ -198,6 +205,21 @@ def test_so_many_may_wait_for_a_drain_and_no_more(
         call.read_to_end()
         assert [one.result(10)["state"] for one in waiting] == ["drained"] * 2
         assert worker.control("drain")["state"] == "drained"
+
+
+def test_a_cache_that_may_still_be_fetched_is_waited_for(open_worker: OpenWorker) -> None:
+    """Nobody is live here, and a decode worker is reading: the drain answers when it has read, or in time."""
+    engine = ScriptedEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        engine.pending_transfers = 1
+        in_time = worker.control("drain", timeout_s=0)
+        assert (in_time["state"], in_time["transfers"], in_time["safe_to_delete"]) == ("drained", 1, False)
+        draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 60}))
+        worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINED)
+        assert not draining.done()
+        engine.pending_transfers = 0
+        assert draining.result(10)["safe_to_delete"] is True
 
 
 def test_a_drain_lets_everybody_finish(open_worker: OpenWorker) -> None:
@@ -439,7 +461,9 @@ def test_an_unknown_route_is_refused_by_name(open_worker: OpenWorker, name: str)
     """With the names there are."""
     with open_worker() as worker:
         worker.open()
-        with pytest.raises(InvalidArgument, match="one of drain, log_level, resume, status, trace"):
+        with pytest.raises(
+            InvalidArgument, match=r"one of drain, log_level, profile, .*, update_weights, wake"
+        ):
             worker.loop.run(worker.facade.engine_control(name, {}))
 
 
@@ -452,7 +476,7 @@ def test_a_body_that_is_no_object_is_refused(open_worker: OpenWorker, body: Any)
             worker.loop.run(worker.facade.engine_control("drain", body))
 
 
-@pytest.mark.parametrize("name", ["drain", "resume", "status", "trace"])
+@pytest.mark.parametrize("name", ["drain", "resume", "sleep", "status", "trace", "wake"])
 def test_a_key_that_means_nothing_is_refused_by_name(open_worker: OpenWorker, name: str) -> None:
     """Whoever wrote it expects something of it; nothing has happened."""
     with open_worker() as worker:

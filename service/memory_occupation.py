@@ -1,0 +1,95 @@
+"""The two routes by which upstream's workers give memory back, with its bodies, words and answers.
+
+Whatever goes wrong is told in an answer of status "error", with HTTP 200. Unlike there, requests that are
+still live when ``timeout_s`` is over are moved or interrupted, as a drain does it, and nothing of a body is
+overlooked: neither a kind of memory that is unknown, nor a resume of less than what is asleep.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from protocols.errors import InvalidRequest, MaintenanceFailed
+from service.control_body import check_keys
+from service.control_drain import ladder_of
+from service.control_sleep import names_of
+from service.maintenance import Rest, SleepCoordinator
+from service.options.nearest import nearest
+
+if TYPE_CHECKING:
+    from service.engine import ActorEngine
+
+_TIMEOUT_S = 30.0
+# Its own words for kinds of memory; any of the engine's are understood too.
+_WORDS = {"weights": ("model_weights", "draft_model_weights")}
+_ALL = ("kv_cache", "weights")
+_RESUME_FIRST = "resume_memory_occupation required before retrying release"
+
+
+class OccupationRoutes:
+    """Raises nothing of ours."""
+
+    def __init__(self, worker: ActorEngine, sleeper: SleepCoordinator) -> None:
+        self._worker = worker
+        self._sleeper = sleeper
+
+    async def release(self, body: dict[str, Any]) -> dict[str, Any]:
+        """``tags`` (all) and ``timeout_s`` (30). A release that fails is taken back at once."""
+        if self._sleeper.state is Rest.HALF_ASLEEP:
+            return _error(_RESUME_FIRST)
+        try:
+            check_keys(body, ("tags", "timeout_s"))
+            memories = _memories(body)
+            ladder = ladder_of(body, _TIMEOUT_S) or self._worker.ladder_from_now()
+            is_new = not set(self._sleeper.asleep).issuperset(memories)
+            await self._sleeper.sleep(memories, ladder)
+        except (InvalidRequest, MaintenanceFailed) as exc:
+            return _error(await self._taken_back(str(exc)))
+        return _ok("Memory released" if is_new else "Memory already released")
+
+    async def resume(self, body: dict[str, Any]) -> dict[str, Any]:
+        """``tags`` may name more than what is asleep, not less: a worker serves with all of its memory."""
+        was_awake = self._sleeper.is_awake
+        try:
+            check_keys(body, ("tags",))
+            if body.get("tags"):
+                self._check_tags(_memories(body))
+            await self._sleeper.wake()
+        except (InvalidRequest, MaintenanceFailed) as exc:
+            return _error(str(exc))
+        return _ok("Memory already resumed" if was_awake else "Memory resumed")
+
+    def _check_tags(self, memories: tuple[str, ...]) -> None:
+        """A recovery brings back what there is, whatever is named."""
+        maintenance = self._worker.engine.maintenance
+        known = memories if maintenance is None else maintenance.memories
+        for memory in memories:
+            if memory not in known:
+                allowed = f"the nearest is {nearest(memory, known)}; one of {', '.join((*_WORDS, *known))}"
+                raise InvalidRequest("tags", memory, allowed)
+        left = sorted(set(self._sleeper.asleep) - set(memories))
+        if left and self._sleeper.state is Rest.ASLEEP:
+            raise InvalidRequest("tags", list(memories), f"no tags, or with {', '.join(left)} among them")
+
+    async def _taken_back(self, problem: str) -> str:
+        """Serving again after a release that failed. What came of it, after what went wrong."""
+        if self._sleeper.state is not Rest.HALF_ASLEEP:
+            return problem
+        try:
+            await self._sleeper.wake()
+        except (InvalidRequest, MaintenanceFailed) as exc:
+            return f"{problem}; rollback resume failed: {exc}"
+        return problem
+
+
+def _memories(body: dict[str, Any]) -> tuple[str, ...]:
+    tags = names_of("tags", body.get("tags") or list(_ALL))
+    return tuple(memory for tag in tags for memory in _WORDS.get(tag, (tag,)))
+
+
+def _ok(message: str) -> dict[str, Any]:
+    return {"status": "ok", "message": message}
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"status": "error", "message": message}
