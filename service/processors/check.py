@@ -12,7 +12,8 @@ from service.options import (
     Settings,
     choose_engine,
 )
-from service.processors.imports import load_processors
+from service.processors.engine_limits import remarks
+from service.processors.imports import ENGINES_ELSEWHERE, load_processors
 
 
 def check_processors(settings: Settings, facts: EngineFacts) -> Iterator[Finding]:
@@ -29,3 +30,6 @@ def check_processors(settings: Settings, facts: EngineFacts) -> Iterator[Finding
         return
     if names:
         yield Finding("ok", "logits processors", ", ".join(names))
+    if names and choice.engine in ENGINES_ELSEWHERE and settings.engine_arguments is not None:
+        for text in remarks(settings.engine_arguments):
+            yield Finding("warning", "logits processors", text)

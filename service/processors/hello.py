@@ -4,18 +4,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynamo.common.backend.engine import ForcedTokenSequenceSpec, LogitsProcessorSpec
 
-from protocols.spec import ProcessorEntry
+from protocols.spec import ProcessorEntry, Stage
 from service.models.errors import ModelInvalid
 from service.models.speech import end_id_of, token_ids_of
 from service.options.errors import ConfigError, Problem
 from service.processors.imports import Factory
 
+if TYPE_CHECKING:
+    from service.options.settings import Settings
+
 ANSWER = "Hello world!"
 # With a colon, so that no processor of the operator can have the same name.
 NAME = "test:hello-world"
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Whether this worker's requests get it. A prefill makes no answer: it reads no tokenizer for one."""
+    return settings.engine.has_test_processor and settings.runtime.role is not Stage.PREFILL
 
 
 def resolve_test_spec(folder: Path, vocab_size: int, where: str) -> LogitsProcessorSpec:

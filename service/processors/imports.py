@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from service.options.errors import ConfigError, Problem
 from service.options.nearest import nearest
 from service.options.settings import ProcessorImport
+from service.processors.engine_limits import misfits
 
 if TYPE_CHECKING:
     from service.options.settings import Settings
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 Factory = Callable[..., Any]
 
 # Engines that run logits processors.
-ENGINES_WITH_PROCESSORS = frozenset({"torch"})
+ENGINES_WITH_PROCESSORS = frozenset({"torch", "trtllm"})
+# Of these, the ones that run them in a process of their own, where factories have to be found again.
+ENGINES_ELSEWHERE = frozenset({"trtllm"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,33 @@ def load_processors(settings: Settings, engine: str) -> dict[str, Factory]:
         found = settings.resolution[option]
         # A choice that nothing obeys would be a lie.
         if found.value and engine not in ENGINES_WITH_PROCESSORS:
-            able = ", ".join(sorted(ENGINES_WITH_PROCESSORS))
+            able = " or ".join(sorted(ENGINES_WITH_PROCESSORS))
             text = f"engine {engine!r} runs no logits processors; leave it out, or give --engine {able}"
             raise ConfigError([Problem(found.where, found.option.show(found.value), text)])
-    return load_factories(settings.engine.processors, settings.resolution["logits_processor"].where)
+    problems = list(_problems_of_engine(settings)) if engine in ENGINES_ELSEWHERE else []
+    where = settings.resolution["logits_processor"].where
+    try:
+        factories = load_factories(settings.engine.processors, where, must_travel=engine in ENGINES_ELSEWHERE)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from error
+    if problems:
+        raise ConfigError(problems)
+    return factories
 
 
-def load_factories(imports: Iterable[ProcessorImport], where: str) -> dict[str, Factory]:
+def _problems_of_engine(settings: Settings) -> Iterator[Problem]:
+    """What its arguments say that logits processors cannot work with, where there are any."""
+    has_any = settings.engine.processors or settings.engine.has_test_processor
+    if settings.engine_arguments is not None and has_any:
+        yield from misfits(settings.engine_arguments)
+
+
+def load_factories(
+    imports: Iterable[ProcessorImport], where: str, *, must_travel: bool = False
+) -> dict[str, Factory]:
     """Import them and try their options. ``where``: the flag, variable or key that named them.
 
+    must_travel: they run in another process, to which they are pickled.
     Runs the operator's code. Raises ConfigError with everything that is wrong, not only the first.
     """
     factories: dict[str, Factory] = {}
@@ -57,6 +78,8 @@ def load_factories(imports: Iterable[ProcessorImport], where: str) -> dict[str, 
         shown = f"{one.name}={one.factory}"
         try:
             factories[one.name] = _load(one)
+            if must_travel:
+                _check_travel(one.name, factories[one.name])
         except _Wrong as wrong:
             problems.append(Problem(where, shown, str(wrong)))
     if problems:
@@ -85,6 +108,16 @@ def _load(one: ProcessorImport) -> Factory:
     if not _needs_more(signature, one.options):
         _try(made)
     return made
+
+
+def _check_travel(name: str, factory: Factory) -> None:
+    # The package of an engine that may not be the one that runs.
+    from actors.engines.trtllm.processors import Factories, NotPicklable  # noqa: PLC0415
+
+    try:
+        Factories.of({name: factory})
+    except NotPicklable as exc:
+        raise _Wrong(str(exc)) from exc
 
 
 def _find(path: str) -> object:
