@@ -36,8 +36,10 @@ def _beams(options: SamplingOptions, width: int, n: int, engine: str, most: int)
     if most < 2:
         allowed = f"nothing; engine {engine!r} does not support it (TensorRT-LLM: --max-beam-width)"
         raise InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
-    if not max(n, 1) <= width <= most:
-        raise InvalidRequest("sampling_options.best_of", width, f"{n} to {most} beams")
+    if n > most:
+        raise InvalidRequest("sampling_options.n", n, f"at most {most} of so many beams")
+    if not n <= width <= most:
+        raise InvalidRequest("sampling_options.best_of", width, f"{n} to {most} beams, or nothing")
     penalty = options.length_penalty
     if penalty is not None and not (math.isfinite(penalty) and abs(penalty) <= _LENGTH_PENALTY):
         allowed = f"a number from {-_LENGTH_PENALTY:g} to {_LENGTH_PENALTY:g}"

@@ -15,6 +15,8 @@ from protocols.spec import Stage
 _LONGEST_SALT = 1024
 # An id, too.
 _LONGEST_CONVERSATION = 1024
+# TensorRT-LLM's priority of a request that names none.
+_USUAL = 0.5
 BYPASS = "x-bypass-remote-prefill"
 """Annotation of a request that its decode worker shall serve whole."""
 
@@ -50,13 +52,12 @@ def place(request: GenerateRequest, engine: str, can: EngineCapabilities, info: 
 
 
 def _stage(request: GenerateRequest, role: Stage) -> Stage:
-    """Health probes, and what the router wants whole, need no other worker."""
-    if role is Stage.WHOLE or request.is_probe:
+    """Health probes, and what a router left to the decode worker, need no other worker."""
+    if request.is_probe:
         return Stage.WHOLE
-    if role is Stage.DECODE and request.prefill_result is not None:
-        # The router ran the prefill although the client asked it not to: what is there is used.
-        return Stage.DECODE
-    return Stage.WHOLE if BYPASS in (request.annotations or ()) else role
+    # A client may write the annotation too: where a prefill is asked for it is made, and used where it was.
+    is_left_alone = role is Stage.DECODE and request.prefill_result is None
+    return Stage.WHOLE if is_left_alone and BYPASS in (request.annotations or ()) else role
 
 
 def _handoff(request: GenerateRequest, stage: Stage, role: Stage, engine: str) -> dict[str, Any] | None:
@@ -92,10 +93,7 @@ def _conversation(request: GenerateRequest) -> str | None:
     session = request.agent_context.session_id if request.agent_context else None
     if session is None or not session.strip():
         return None
-    if len(session) > _LONGEST_CONVERSATION:
-        allowed = f"at most {_LONGEST_CONVERSATION} characters"
-        raise InvalidRequest("agent_context.session_id", f"{len(session)} characters", allowed)
-    return session.strip()
+    return _name("agent_context.session_id", session.strip(), _LONGEST_CONVERSATION)
 
 
 def _adapter(name: str | None, engine: str, known: frozenset[str]) -> str | None:
@@ -106,32 +104,37 @@ def _adapter(name: str | None, engine: str, known: frozenset[str]) -> str | None
 
 
 def _priority(of_router: float | None, of_caller: float | None) -> float:
-    """Higher goes first; the router's word outweighs the caller's."""
-    for field, value in (("routing.priority", of_router), ("priority", of_caller)):
-        if value is None:
-            continue
-        if not math.isfinite(value):
-            raise InvalidRequest(field, value, "a finite number")
-        return float(value)
-    return 0.0
+    """Higher goes first, 0 is usual; the router's word outweighs the caller's, which is TensorRT-LLM's."""
+    if of_caller is not None and not 0 <= of_caller <= 1:
+        raise InvalidRequest("priority", of_caller, "a number from 0 to 1")
+    if of_router is not None and not math.isfinite(of_router):
+        raise InvalidRequest("routing.priority", of_router, "a finite number")
+    if of_router is None and of_caller is not None:
+        return float(of_caller) - _USUAL
+    return float(of_router or 0)
 
 
 def _cache_salt(request: GenerateRequest, routing: Routing) -> str | None:
-    """The router's, else the client's. JSON lets half a character through, which no hash can take."""
-    field, salt = "routing.cache_salt", cast("object", routing.cache_salt)
-    if salt is None:
-        field, salt = "extra_args.nvext.cache_salt", _clients_salt(request.extra_args)
-    if salt is None:
+    """The router's, else the client's; an empty one is none."""
+    if routing.cache_salt:
+        return _name("routing.cache_salt", routing.cache_salt, _LONGEST_SALT)
+    field, salt = "extra_args.nvext.cache_salt", _clients_salt(request.extra_args)
+    if salt is None or salt == "":
         return None
     if not isinstance(salt, str):
         raise InvalidRequest(field, salt, "text")
+    return _name(field, salt, _LONGEST_SALT)
+
+
+def _name(field: str, text: str, longest: int) -> str:
+    """A caller's word, to be hashed or sent on. JSON lets half a character through, which cannot be."""
     try:
-        size = len(salt.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(field, ascii(salt), "text of whole characters") from None
-    if size > _LONGEST_SALT:
-        raise InvalidRequest(field, f"{size} bytes", f"at most {_LONGEST_SALT} bytes")
-    return salt
+        raise InvalidRequest(field, ascii(text), "text of whole characters") from None
+    if size > longest:
+        raise InvalidRequest(field, f"{size} bytes", f"at most {longest} bytes")
+    return text
 
 
 def _clients_salt(extra: dict[str, Any] | None) -> object:
