@@ -149,6 +149,10 @@ class GenerationSpec(Struct, frozen=True, kw_only=True):
         guided = msgspec.structs.replace(self.guided, grammar=grammar) if self.guided else None
         return msgspec.structs.replace(self, guided=guided)
 
+    def with_handoff(self, handoff: object) -> GenerationSpec:
+        """The same request with its hand-off read."""
+        return msgspec.structs.replace(self, handoff=handoff)
+
     @property
     def sequences(self) -> int:
         """What it costs of the engine's capacity."""

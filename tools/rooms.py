@@ -59,6 +59,12 @@ ROOMS = (
         frozenset({"anyio", "protocols", "actors", "llguidance", "tensorrt_llm", "torch", "transformers"}),
         SURROUNDINGS,
     ),
+    # Runs in the process for trials, too, and asks there what the engine will ask.
+    Room(
+        "actors/engines/trtllm/xgrammar_trials.py",
+        frozenset({"protocols", "actors", "numpy", "tokenizers", "xgrammar"}),
+        SURROUNDINGS,
+    ),
     # Ends processes that the library has started and left behind.
     Room("actors/engines/trtllm/children.py", frozenset(), SURROUNDINGS - {"signal"}),
     Room(

@@ -22,8 +22,8 @@ from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
-_TOO_COSTLY = "a constraint that costs less to follow"
-_EMPTY = "a constraint that has other answers than the empty one"
+TOO_COSTLY = "a constraint that costs less to follow"
+EMPTY = "a constraint that has other answers than the empty one"
 
 
 def llguidance_judge(vocabulary: Vocabulary) -> Callable[[Guided], object]:
@@ -75,21 +75,19 @@ def _try_out(matcher: Any, vocabulary: Vocabulary, field: str, text: str) -> Non
     mask = numpy.zeros(-(-vocabulary.width // 32), dtype=numpy.int32)
     matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
     if matcher.is_error():
-        raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(matcher.get_error())})")
+        raise InvalidRequest(field, text, f"{TOO_COSTLY} ({brief(matcher.get_error())})")
     if time.thread_time() - started_s > FIRST_MASK_S:
-        raise InvalidRequest(
-            field, text, f"{_TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)"
-        )
+        raise InvalidRequest(field, text, f"{TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)")
     copy = matcher.deep_copy()
     for tried in range(TRIED_TOKENS):
         bits = numpy.unpackbits(mask.view(numpy.uint8), bitorder="little")
         bits[list(vocabulary.ends)] = 0
         if not bits.any() and not tried:
-            raise InvalidRequest(field, text, _EMPTY)
+            raise InvalidRequest(field, text, EMPTY)
         if not bits.any() or copy.is_stopped():
             return
         copy.consume_token(int(bits.argmax()))
         if not copy.is_error() and not copy.is_stopped():
             copy.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if copy.is_error():
-            raise InvalidRequest(field, text, f"{_TOO_COSTLY} ({brief(copy.get_error())})")
+            raise InvalidRequest(field, text, f"{TOO_COSTLY} ({brief(copy.get_error())})")

@@ -38,7 +38,9 @@ _ANNOTATIONS = frozenset(
         "$schema", "$id", "$comment", "contentEncoding", "contentMediaType", "discriminator",
     }
 )  # fmt: skip
-_KNOWN = _ASSERTIONS | _NAMED | _LISTED | _SINGLE | _ANNOTATIONS
+ASSERTIONS = _ASSERTIONS | (_NAMED - _DEFINITIONS) | _LISTED | _SINGLE
+"""Keywords that say which values are valid."""
+_KNOWN = ASSERTIONS | _DEFINITIONS | _ANNOTATIONS
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _OWN = "x-"
 # llguidance reads its options there; they are the operator's.
@@ -96,7 +98,7 @@ def _check(schema: Any, field: str, pointer: str, places: dict[str, Place]) -> N
             raise InvalidRequest(field, keyword, "only keywords of JSON Schema that are obeyed here")
         if keyword in _NUMBERS:
             _check_number(keyword, value, where)
-        for inside, rest, inner in _schemas_in(keyword, value):
+        for inside, rest, inner in inner_schemas(keyword, value):
             at = below(pointer, keyword, *inside)
             _check(inner, where + rest, at, places)
             if keyword not in _DEFINITIONS:
@@ -114,7 +116,7 @@ def _check_number(keyword: str, value: Any, field: str) -> None:
         raise InvalidRequest(field, value, f"at most {most:g}, with at most {MOST_DIGITS} digits")
 
 
-def _schemas_in(keyword: str, value: Any) -> list[tuple[tuple[str, ...], str, Any]]:
+def inner_schemas(keyword: str, value: Any) -> list[tuple[tuple[str, ...], str, Any]]:
     """Schemas below a keyword, each with the rest of its pointer, and of its path as it is shown."""
     if keyword in _NAMED:
         return [((name,), f".{name}", inner) for name, inner in (as_object(value) or {}).items()]

@@ -18,6 +18,15 @@ from protocols.strict_json import read_json
 
 def structural_tag_source(constraint: object, field: str, vocabulary: Vocabulary) -> str:
     """A grammar of llguidance. Raises InvalidRequest with the path of what it cannot express."""
+    return TagFormats(vocabulary).source(_format(constraint, field))
+
+
+def read_tag(constraint: object, field: str) -> dict[str, Any]:
+    """The format, in the newer form, whichever was written. Raises InvalidRequest."""
+    return _format(constraint, field).plain
+
+
+def _format(constraint: object, field: str) -> Node:
     value = constraint
     if isinstance(constraint, str):
         try:
@@ -29,9 +38,9 @@ def structural_tag_source(constraint: object, field: str, vocabulary: Vocabulary
     if root.type != "structural_tag":
         raise root.refusal("type", "structural_tag")
     if root.get("structures") is not None:
-        return TagFormats(vocabulary).source(_triggered(root))
+        return _triggered(root)
     root.only("format")
-    return TagFormats(vocabulary).source(root.child("format"))
+    return root.child("format")
 
 
 def _triggered(root: Node) -> Node:

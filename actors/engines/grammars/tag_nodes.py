@@ -19,6 +19,11 @@ class Node:
         self._fields = fields
         self.type: Any = fields.get("type", default_type)
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The object itself."""
+        return self._fields
+
     def refusal(self, key: str, allowed: str) -> InvalidRequest:
         """The error for one field of this format."""
         return InvalidRequest(f"{self.field}.{key}", self._fields.get(key), allowed)

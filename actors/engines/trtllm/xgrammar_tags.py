@@ -1,0 +1,67 @@
+"""Structural tags for xgrammar: their fields, and the schemas and patterns in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.engines.grammars.plain import as_list, as_object
+from actors.engines.grammars.schemas import check_schema
+from actors.engines.trtllm.xgrammar_patterns import check_pattern
+from actors.engines.trtllm.xgrammar_schemas import check_obeyed
+from protocols.errors import InvalidRequest
+
+# xgrammar passes over every field that it does not know. Formats of later versions than TensorRT-LLM's are
+# here, too: whether they are known is seen when they are compiled.
+_TAGS = frozenset({"at_least_one", "stop_after_first", "tags"})
+_FIELDS: dict[str, frozenset[str]] = {
+    "const_string": frozenset({"value"}),
+    "json_schema": frozenset({"json_schema", "style"}),
+    "qwen_xml_parameter": frozenset({"json_schema"}),
+    "any_text": frozenset({"excludes"}),
+    "any_tokens": frozenset({"exclude_tokens"}),
+    "exclude_token": frozenset({"exclude_tokens"}),
+    "token": frozenset({"token"}),
+    "grammar": frozenset({"grammar"}),
+    "regex": frozenset({"pattern", "excludes"}),
+    "sequence": frozenset({"elements"}),
+    "or": frozenset({"elements"}),
+    "tag": frozenset({"begin", "content", "end"}),
+    "triggered_tags": _TAGS | {"triggers", "excludes"},
+    "tags_with_separator": _TAGS | {"separator"},
+    "optional": frozenset({"content"}),
+    "star": frozenset({"content"}),
+    "plus": frozenset({"content"}),
+    "repeat": frozenset({"content", "min", "max"}),
+}
+# Where formats stand in other formats.
+_INNER = ("content", "elements", "tags")
+
+
+def check_tag(tag: dict[str, Any], field: str, default_type: str = "") -> None:
+    """Raises InvalidRequest with the path of what xgrammar would not obey."""
+    kind = tag.get("type", default_type)
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise InvalidRequest(f"{field}.type", kind, f"one of {', '.join(_FIELDS)}")
+    for name, value in tag.items():
+        where = f"{field}.{name}"
+        if name != "type" and name not in fields:
+            raise InvalidRequest(field, name, f"only {', '.join(('type', *sorted(fields)))}")
+        if name == "json_schema":
+            check_schema(value, where)
+            check_obeyed(value, where)
+        elif name == "pattern" and isinstance(value, str):
+            check_pattern(value, where)
+        elif name in _INNER:
+            _check_inner(value, where, "tag" if name == "tags" else "")
+
+
+def _check_inner(value: object, field: str, default_type: str) -> None:
+    one = as_object(value)
+    if one is not None:
+        check_tag(one, field, default_type)
+    for at, item in enumerate(as_list(value) or []):
+        inner = as_object(item)
+        if inner is None:
+            raise InvalidRequest(f"{field}[{at}]", item, "an object with a type")
+        check_tag(inner, f"{field}[{at}]", default_type)
