@@ -48,10 +48,15 @@ class Patience:
             job.perform()
         finally:
             del self._under_way[id(job)]
-        if isinstance(job.error, Interrupted):
+        error, job.error = job.error, None
+        if isinstance(error, Interrupted):
             raise TookTooLong
-        if job.error is not None:
-            raise job.error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            # It knows this frame: a circle would keep the request's rows, in a process that may collect none.
+            del error, job, work
 
     def look(self) -> None:
         """Interrupt what has been under way for too long."""

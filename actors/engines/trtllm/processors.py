@@ -66,14 +66,17 @@ class Orders:
 
 
 class EngineProcessor:
-    """What `SamplingParams` takes as ``logits_processor``: one object for all sequences of a request.
+    """What `SamplingParams` takes as ``logits_processor``.
 
-    Wherever it is unpickled it begins anew; each rank of a tensor-parallel engine has its own.
+    The engine pickles it to each of its ranks, and copies it there for each choice: wherever there is a new
+    one, it begins anew. What those of a process know together, their `Steersman` knows.
     """
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self._steersman: Steersman | None = None
+        # Which of the copies this is.
+        self._copy = 0
 
     def __reduce__(self) -> tuple[type[EngineProcessor], tuple[Orders]]:
         return EngineProcessor, (self.orders,)
@@ -88,20 +91,22 @@ class EngineProcessor:
     ) -> None:
         """In the engine's loop, for every token of every sequence. Raises nothing.
 
-        req_id: the engine's own id, another one for every choice. logits: ``[..., vocabulary]``, changed in
-        place. token_ids: of each beam, prompt and output so far. stream_ptr: address of the CUDA stream the
-        row belongs to; None is the current one. client_id: not needed, since the spool's path came along.
+        req_id: the engine's own id, mostly another one for every choice. logits: ``[..., vocabulary]``,
+        changed in place. token_ids: of each beam, prompt and output so far. stream_ptr: address of the CUDA
+        stream the row belongs to; None is the current one. client_id: not needed, since the spool's path
+        came along.
         """
         # What goes wrong here is in the spool already, or the device is gone, which the engine will notice.
         with suppress(Exception):
-            self._at_work().steer(req_id, logits, token_ids, stream_ptr)
+            self._at_work().steer((self._copy, req_id), logits, token_ids, stream_ptr)
 
     def _at_work(self) -> Steersman:
         if self._steersman is None:
             # Only the engine's process needs torch for it.
-            from actors.engines.trtllm.steersman import Steersman  # noqa: PLC0415
+            from actors.engines.trtllm.steersman import steersman_of  # noqa: PLC0415
 
-            self._steersman = Steersman(self.orders)
+            self._steersman = steersman_of(self.orders)
+            self._copy = self._steersman.join()
         return self._steersman
 
 

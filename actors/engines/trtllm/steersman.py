@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -14,6 +17,9 @@ from actors.engines.trtllm.patience import GIVE_UP_S, Patience, TookTooLong
 from actors.engines.trtllm.processors import Orders, unpickled
 from actors.engines.trtllm.spool_writer import SpoolWriter
 from actors.engines.trtllm.steered import SteeredSequence, force_end, on_stream
+
+SequenceKey = tuple[int, int]
+"""Copy of the processor, and the engine's id. An engine copies for each choice, has ids for each, or both."""
 
 # Of this process: all requests share its thread.
 _PATIENCE = Patience(GIVE_UP_S)
@@ -26,13 +32,18 @@ class Steersman:
         self._orders = orders
         self._patience = patience
         self._writer = SpoolWriter(orders.spool)
-        self._sequences: dict[int, SteeredSequence] = {}
+        self._copies = itertools.count(1)
+        self._sequences: dict[SequenceKey, SteeredSequence] = {}
         self._spent = [(0, 0.0)] * len(orders.entries)
         self._failure: str | None = None
         self._is_told = True
 
+    def join(self) -> int:
+        """A number for one more copy of the request's processor."""
+        return next(self._copies)
+
     def steer(
-        self, req_id: int, logits: Tensor, token_ids: Sequence[Sequence[int]], stream_ptr: int | None
+        self, key: SequenceKey, logits: Tensor, token_ids: Sequence[Sequence[int]], stream_ptr: int | None
     ) -> None:
         """Change the row of one sequence's next token, or force its end.
 
@@ -40,17 +51,17 @@ class Steersman:
         """
         with on_stream(stream_ptr), torch.inference_mode():
             if self._failure is None:
-                self._failure = self._try(req_id, logits, token_ids)
+                self._failure = self._try(key, logits, token_ids)
                 self._is_told = self._tell()
             elif not self._is_told:
                 self._is_told = self._tell()
             if self._failure is not None:
                 force_end(logits, self._end_id)
 
-    def _try(self, req_id: int, logits: Tensor, token_ids: Sequence[Sequence[int]]) -> str | None:
+    def _try(self, key: SequenceKey, logits: Tensor, token_ids: Sequence[Sequence[int]]) -> str | None:
         """Why it did not work, in words without content; None when it did."""
         try:
-            self._patience.perform(lambda: self._change(req_id, logits, token_ids))
+            self._patience.perform(lambda: self._change(key, logits, token_ids))
         except SteeringFailed as exc:
             return str(exc)
         except TookTooLong:
@@ -58,21 +69,21 @@ class Steersman:
         except BaseException as exc:
             return f"{self._title} failed ({type(exc).__name__})"
         finally:
-            self._count(req_id)
+            self._count(key)
         return None
 
-    def _change(self, req_id: int, logits: Tensor, token_ids: Sequence[Sequence[int]]) -> None:
-        sequence = self._sequences.get(req_id)
+    def _change(self, key: SequenceKey, logits: Tensor, token_ids: Sequence[Sequence[int]]) -> None:
+        sequence = self._sequences.get(key)
         if sequence is None:
             if len(self._sequences) >= self._orders.most_sequences:
                 raise SteeringFailed("the engine follows more sequences than the request has choices")
-            sequence = self._sequences[req_id] = self._begin()
+            sequence = self._sequences[key] = self._begin()
         sequence.change(logits, token_ids)
 
     def _begin(self) -> SteeredSequence:
         orders = self._orders
         return SteeredSequence(
-            self._make,
+            partial(_made, orders),
             prompt_tokens=orders.prompt_tokens,
             min_tokens=orders.min_tokens,
             end_id=self._end_id,
@@ -80,22 +91,8 @@ class Steersman:
             has_grammar=orders.has_grammar,
         )
 
-    def _make(self) -> list[Processor]:
-        """Fresh ones; their instances are made by their first call."""
-        made: list[Processor] = []
-        for entry in self._orders.entries:
-            try:
-                factory = unpickled(self._orders.factories[entry.name])
-            except Exception as exc:
-                title = f"logits processor {entry.name!r}"
-                raise SteeringFailed(
-                    f"{title} cannot be imported by the engine ({type(exc).__name__})"
-                ) from exc
-            made.append(Processor(entry, factory))
-        return made
-
-    def _count(self, req_id: int) -> None:
-        sequence = self._sequences.get(req_id)
+    def _count(self, key: SequenceKey) -> None:
+        sequence = self._sequences.get(key)
         if sequence is not None:
             self._spent = [
                 (calls + more[0], seconds + more[1])
@@ -114,3 +111,27 @@ class Steersman:
     @property
     def _title(self) -> str:
         return "logits processor " + ", ".join(repr(entry.name) for entry in self._orders.entries)
+
+
+def _made(orders: Orders) -> list[Processor]:
+    """Fresh ones; their instances are made by their first call. Raises SteeringFailed."""
+    made: list[Processor] = []
+    for entry in orders.entries:
+        try:
+            factory = unpickled(orders.factories[entry.name])
+        except Exception as exc:
+            title = f"logits processor {entry.name!r}"
+            raise SteeringFailed(f"{title} cannot be imported by the engine ({type(exc).__name__})") from exc
+        made.append(Processor(entry, factory))
+    return made
+
+
+_AT_WORK: WeakValueDictionary[str, Steersman] = WeakValueDictionary()
+
+
+def steersman_of(orders: Orders) -> Steersman:
+    """The one that all copies of a request's processor have in this process, by the request's own file."""
+    found = _AT_WORK.get(orders.spool)
+    if found is None:
+        found = _AT_WORK[orders.spool] = Steersman(orders)
+    return found

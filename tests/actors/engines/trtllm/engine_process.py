@@ -17,7 +17,7 @@ VOCAB_SIZE = 64
 
 
 class EngineProcess:
-    """The parent's side. Each rank has an object of its own, unpickled from the same bytes."""
+    """The parent's side. A tensor-parallel engine has one for each rank."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -26,15 +26,13 @@ class EngineProcess:
         self._process.start()
         theirs.close()
 
-    def begin(self, processor: EngineProcessor, ranks: int = 1) -> None:
+    def begin(self, processor: EngineProcessor) -> None:
         """One request, in place of the one before it."""
-        for rank in range(ranks):
-            self._ask("begin", rank, processor)
+        self._ask("begin", processor)
 
-    def token(self, req_id: int, token_ids: Sequence[int], ranks: int = 1) -> int:
-        """What a greedy sampler takes after the processor was called. All ranks agree."""
-        (token,) = {self._ask("call", rank, req_id, list(token_ids)) for rank in range(ranks)}
-        return int(token)
+    def token(self, req_id: int, token_ids: Sequence[int]) -> int:
+        """What a greedy sampler takes after the processor was called."""
+        return int(self._ask("call", req_id, list(token_ids)))
 
     def stop(self) -> bool:
         """Whether the process was still alive and well."""
@@ -50,15 +48,15 @@ class EngineProcess:
 def _serve(connection: Connection) -> None:
     """The child's side; an error of a processor ends it, as it may end the real one."""
     torch.set_num_threads(1)
-    processors: dict[int, EngineProcessor] = {}
+    processor: EngineProcessor | None = None
     while (question := connection.recv()) is not None:
         match question:
-            case ("begin", rank, processor):
-                processors[rank] = processor
+            case ("begin", processor):
                 connection.send(None)
-            case ("call", rank, req_id, token_ids):
+            case ("call", req_id, token_ids):
+                assert processor is not None
                 rows = torch.arange(VOCAB_SIZE, 0, -1.0).view(1, 1, -1)
-                processors[rank](req_id, rows, [token_ids], None, None)
+                processor(req_id, rows, [token_ids], None, None)
                 connection.send(int(rows.argmax()))
             case _:
                 raise AssertionError(question)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import math
 import pickle
@@ -16,7 +17,7 @@ import torch
 from actors.engines.trtllm.patience import Patience
 from actors.engines.trtllm.processors import EngineProcessor, Factories, NotPicklable, attach
 from actors.engines.trtllm.spool import Spool
-from actors.engines.trtllm.steersman import Steersman
+from actors.engines.trtllm.steersman import _AT_WORK, Steersman
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, Search, Stage, StopRules
 from protocols.steps import EngineId
 from tests.actors.engines.torch.hostile_processors import BROKEN, without_lines
@@ -160,7 +161,7 @@ def test_without_an_end_the_rows_stay_as_they_are(spool: Spool) -> None:
 
 
 def test_every_choice_has_instances_of_its_own(spool: Spool) -> None:
-    """They share one object at the engine; more of them than the request has fail it by name."""
+    """They may share one object at the engine; more of them than the request has fail it by name."""
     processor = attached(spool, spec(one("Counting"), n=2))
     for call in range(3):
         for choice in (11, 12):
@@ -277,7 +278,7 @@ def test_code_that_does_not_come_back_is_interrupted(spool: Spool) -> None:
     orders = attached(spool, spec(one("Looping"))).orders
     steersman = Steersman(orders, Patience(0.05))
     changed = logits(1, 1)
-    steersman.steer(1, changed, ids(), None)
+    steersman.steer((1, 1), changed, ids(), None)
     assert spool.read(ME).failure == "logits processor 'Looping' did not return within 0.05 s"
     assert is_ending(changed)
 
@@ -304,15 +305,38 @@ def test_without_a_spool_they_still_work(spool: Spool) -> None:
     assert changed.argmax() == 0
 
 
-def test_a_copy_begins_anew(spool: Spool) -> None:
-    """Pickled for another rank or copied with its options: nothing of one is another's."""
-    processor = attached(spool, spec(one("Counting")))
-    processor(1, logits(1, 1), ids(), None)
-    for copied in (copy.deepcopy(processor), pickle.loads(pickle.dumps(processor))):
-        changed = logits(1, 1)
-        copied(1, changed, ids(), None)
-        assert changed.argmax() == 0
-    assert spool.read(ME).uses[0].tokens == 1
+def test_copies_are_choices_of_one_request(spool: Spool) -> None:
+    """An engine may copy it for each choice, and give all of them the same id: what they cost is added up."""
+    processor = attached(spool, spec(one("Counting"), n=3))
+    copies = [pickle.loads(pickle.dumps(processor)), copy.deepcopy(processor), copy.deepcopy(processor)]
+    for call in range(3):
+        for each in copies:
+            changed = logits(1, 1)
+            each(5, changed, ids(call), None, 1)
+            assert changed.argmax() == call
+    assert spool.read(ME).uses[0].tokens == 9
+    copy.deepcopy(processor)(5, logits(1, 1), ids(), None, 1)
+    assert "more sequences than the request has choices" in (spool.read(ME).failure or "")
+    changed = logits(1, 1)
+    copies[0](5, changed, ids(3), None, 1)
+    assert is_ending(changed)
+
+
+@pytest.mark.parametrize("kind", [None, "raising", "nan"])
+def test_a_request_that_is_gone_leaves_nothing_behind(spool: Spool, kind: str | None) -> None:
+    """In a process that lives for months, and may not collect what refers to itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        processor = attached(spool, spec(one("Broken", kind=kind) if kind else one("Counting")))
+        path = processor.orders.spool
+        for call in range(2):
+            processor(1, logits(1, 1), ids(call), None)
+        assert path in _AT_WORK
+        del processor
+        assert path not in _AT_WORK
+    finally:
+        gc.enable()
 
 
 def test_a_factory_that_cannot_travel_is_refused_by_name() -> None:

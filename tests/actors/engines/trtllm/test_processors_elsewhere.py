@@ -53,11 +53,11 @@ def attached(spool: Spool, *entries: ProcessorEntry, engine_id: int = 1, n: int 
     return processor
 
 
-def answer(engine: EngineProcess, most: int = 6, req_id: int = 1, ranks: int = 1) -> list[int]:
+def answer(engine: EngineProcess, most: int = 6) -> list[int]:
     """Greedy, up to the end."""
     said: list[int] = []
     while len(said) < most and END not in said[-1:]:
-        said.append(engine.token(req_id, [*PROMPT, *said], ranks))
+        said.append(engine.token(1, [*PROMPT, *said]))
     return said
 
 
@@ -100,9 +100,13 @@ def test_choices_take_turns(engine: EngineProcess, spool: Spool) -> None:
 
 
 def test_every_rank_steers_and_one_counts(engine: EngineProcess, spool: Spool) -> None:
-    """A tensor-parallel engine pickles the processor to all of its ranks."""
-    engine.begin(attached(spool, ProcessorEntry(name="Counting", options={"begin": 10})), ranks=3)
-    assert answer(engine, 3, ranks=3) == [10, 11, 12]
+    """A tensor-parallel engine pickles the processor to all of its processes, which must agree."""
+    processor = attached(spool, ProcessorEntry(name="Counting", options={"begin": 10}))
+    other = EngineProcess()
+    for rank in (engine, other):
+        rank.begin(processor)
+    assert answer(engine, 3) == answer(other, 3) == [10, 11, 12]
+    assert other.stop()
     assert spool.read(EngineId(1)).uses[0].tokens == 3
 
 
