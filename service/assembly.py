@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dynamo.common.backend.worker import WorkerConfig
@@ -14,7 +12,8 @@ from protocols.bounds import OnBound
 from protocols.engine import Engine
 from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version, mode_of
-from service.models import ModelInvalid, ResolvedModel
+from service.models import ResolvedModel
+from service.models.facts import ModelFacts
 from service.options.settings import Settings
 from service.plan import ServingPlan
 from service.processors import hello
@@ -50,7 +49,7 @@ def build_worker(
     spec = None
     if settings.engine.has_test_processor:
         where = settings.resolution["test_logits_processor"].where
-        spec = hello.resolve_test_spec(model.path, vocab_size(model.path), where)
+        spec = hello.resolve_test_spec(model.path, ModelFacts.read(model.path).vocab_size, where)
         processors[hello.NAME] = hello.factory()
     bounds = BoundCounts()
     engine = build_engine(settings, engine_name, model, processors, bounds)
@@ -97,11 +96,15 @@ def build_engine(
             SyntheticConfig(
                 model=str(model.path),
                 context_length=settings.model.max_seq_len or SYNTHETIC_CONTEXT,
-                vocab_size=vocab_size(model.path),
+                vocab_size=ModelFacts.read(model.path).vocab_size,
                 max_num_seqs=settings.engine.max_num_seqs,
                 step_ms=settings.synthetic.step_s * 1000,
             )
         )
+    if name == "trtllm":
+        from service.trtllm_engine import build_trtllm  # noqa: PLC0415
+
+        return build_trtllm(settings, model, processors, on_bound, _log_stage)
     from actors.engines.torch import TorchConfig, TorchEngine  # noqa: PLC0415
 
     torch = settings.torch
@@ -123,21 +126,6 @@ def build_engine(
         ),
         progress=_log_stage,
     )
-
-
-def vocab_size(folder: Path) -> int:
-    """What the model's configuration says, so that every prompt of its tokenizer is in range.
-
-    Raises ModelInvalid where it does not say.
-    """
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    # Models that also see or hear keep what concerns text in a part of its own.
-    size: object = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
-    if not isinstance(size, int) or size < 1:
-        raise ModelInvalid(
-            str(folder), f"config.json gives vocab_size {size!r}", "It must be a whole number above 0."
-        )
-    return size
 
 
 def _log_stage(stage: str, fraction: float) -> None:

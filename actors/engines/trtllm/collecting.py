@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocols.errors import EngineDead
-from protocols.steps import Delta, EngineStep, KvCleared, KvEvent, ProcessorUse, RankBlocks
+from protocols.steps import Delta, EngineStep, KvEvent, ProcessorUse, RankBlocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,6 @@ class StepCollector:
         """Nothing more will be said."""
         self._is_closed = True
         self._wake()
-
-    def cache_lost(self) -> None:
-        """Nothing lies in the KV cache any more, on any rank."""
-        self.tell_cache([KvCleared(rank=each.rank) for each in self.cache.ranks] or [KvCleared()])
 
     async def next_step(self, running: Callable[[], int]) -> EngineStep:
         """As `protocols.engine.Engine.next_step`. running: sequences in the engine."""

@@ -27,6 +27,7 @@ class Library:
     SchedulingParams: Any
     LoRARequest: Any
     Logprob: Any
+    MetricsCollector: Any
     RequestError: type[Exception]
     EngineDeadError: type[Exception] | None
     ConversationParams: Any
@@ -46,6 +47,7 @@ def import_library() -> Library:
         SchedulingParams=import_module("tensorrt_llm.scheduling_params").SchedulingParams,
         LoRARequest=import_module("tensorrt_llm.executor.request").LoRARequest,
         Logprob=import_module("tensorrt_llm.executor.result").Logprob,
+        MetricsCollector=import_module("tensorrt_llm.metrics").MetricsCollector,
         RequestError=utils.RequestError,
         EngineDeadError=getattr(utils, "EngineDeadError", None),
         ConversationParams=getattr(api, "ConversationParams", None),

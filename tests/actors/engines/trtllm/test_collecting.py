@@ -82,7 +82,7 @@ async def test_news_of_the_cache_is_a_step_and_a_processors_price_is_none() -> N
     """It goes with the next one."""
     steps = StepCollector()
     steps.tell_uses((ProcessorUse("one", 3, 0.5),))
-    steps.cache_lost()
+    steps.tell_cache([KvCleared()])
     step = await take(steps)
     assert step.kv_events == (KvCleared(),)
     assert step.processors == (ProcessorUse("one", 3, 0.5),)

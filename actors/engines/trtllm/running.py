@@ -1,0 +1,187 @@
+"""The requests of a loaded engine: one consumer task each, which hears its results and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from actors.engines.trtllm.asking import Asking
+from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
+from actors.engines.trtllm.faults import Fault, fault_of
+from actors.engines.trtllm.following import FollowedRequest, Reading
+from actors.engines.trtllm.health import known_fault
+from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.steering import Steering
+from protocols.errors import EngineDead
+from protocols.spec import GenerationSpec
+from protocols.steps import Delta, EngineId
+
+# One that the library raises at is asked for once more: what it raises may be the late error of another.
+_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the driver does beside the requests. reading: see there.
+
+    on_dead: the engine will not work again; told perhaps more than once. on_doubt: something failed, and the
+    engine's health should be looked at. on_finished: the last delta of a request that has ended without an
+    error, and the library's result.
+    """
+
+    reading: Reading
+    on_dead: Callable[[BaseException], None]
+    on_doubt: Callable[[], None]
+    on_finished: Callable[[Delta, Any], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """One request. output: the library's ``RequestOutput``."""
+
+    engine_id: EngineId
+    spec: GenerationSpec
+    output: Any
+    followed: FollowedRequest
+    is_abort_wished: bool = False
+    is_abort_sent: bool = False
+    # Its logits processor failed: the engine ends it in some other way.
+    failure: str | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def heard(self) -> Heard:
+        """What the engine has said of it."""
+        if self.followed.is_over:
+            return Heard.END
+        return Heard.TOKENS if self.followed.has_tokens else Heard.NOTHING
+
+
+class Running:
+    """Event loop only. progress: counts results. running: sequences in the engine."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        asking: Asking,
+        steering: Steering,
+        steps: StepCollector,
+        hooks: Hooks,
+    ) -> None:
+        self._llm = loaded.llm
+        self._library = loaded.library
+        self._asking = asking
+        self._steering = steering
+        self._steps = steps
+        self._hooks = hooks
+        self._rows: dict[EngineId, _Row] = {}
+        self.progress = 0
+        self.running = 0
+
+    def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
+        """Raises EngineDead, or what the library raises for this request."""
+        try:
+            output = self._begin(engine_id, spec)
+        except BaseException:
+            self._steering.close(engine_id)
+            raise
+        followed = FollowedRequest(engine_id, spec, self._hooks.reading)
+        row = self._rows[engine_id] = _Row(engine_id, spec, output, followed)
+        self.running += spec.sequences
+        row.task = asyncio.get_running_loop().create_task(self._consume(row), name=f"trtllm-{engine_id}")
+        row.task.add_done_callback(partial(self._forget, row))
+
+    def abort(self, engine_id: EngineId) -> None:
+        """Now, or when the request's phase allows it. Unknown ids are ignored."""
+        row = self._rows.get(engine_id)
+        if row is not None:
+            row.is_abort_wished = True
+            self._abort_if_due(row)
+
+    async def stop(self) -> None:
+        """Nobody hears the engine any more."""
+        tasks = [row.task for row in self._rows.values() if row.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, engine_id: EngineId, spec: GenerationSpec) -> Any:
+        processor = self._steering.attach(spec, engine_id)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._llm.generate_async(**self._asking.keywords(spec, processor))
+            except Exception as exc:
+                cause = self._death_in(exc)
+                if cause is not None:
+                    self._hooks.on_dead(cause)
+                    raise EngineDead("TensorRT-LLM takes no more requests") from cause
+                self._hooks.on_doubt()
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _death_in(self, exc: BaseException) -> BaseException | None:
+        """What ended the engine, if this says so or the library knows."""
+        return exc if fault_of(exc, self._library) is Fault.ENGINE else known_fault(self._llm)
+
+    async def _consume(self, row: _Row) -> None:
+        """The task of one request."""
+        try:
+            async for result in row.output:
+                self._hear(row, result)
+            self._steps.say(row.followed.fail("the engine ended the request without a last word"))
+        except Exception as exc:
+            self._failed(row, exc)
+
+    def _forget(self, row: _Row, _task: object) -> None:
+        """Its task has ended, or was cancelled before it began."""
+        del self._rows[row.engine_id]
+        self.running -= row.spec.sequences
+        self._steering.close(row.engine_id)
+
+    def _hear(self, row: _Row, result: Any) -> None:
+        self.progress += 1
+        if row.spec.processors:
+            self._look_at_processors(row)
+        if result.finished and row.failure is not None:
+            self._steps.say(row.followed.fail(row.failure))
+            return
+        deltas = row.followed.hear(result)
+        self._steps.say(deltas)
+        if not row.followed.is_over:
+            self._abort_if_due(row)
+        elif deltas and deltas[-1].error is None:
+            self._hooks.on_finished(deltas[-1], result)
+
+    def _look_at_processors(self, row: _Row) -> None:
+        """They tell of themselves in a file. One that failed has nothing more to do here."""
+        report = self._steering.read(row.engine_id)
+        self._steps.tell_uses(report.uses)
+        row.failure = row.failure or report.failure
+
+    def _abort_if_due(self, row: _Row) -> None:
+        """Somebody wishes it, or nothing that the engine could still say would be told."""
+        is_useless = row.failure is not None or row.followed.is_enough
+        if row.is_abort_sent or not (row.is_abort_wished or is_useless):
+            return
+        if when_to_abort(row.spec.stage, row.heard) is not AbortMoment.NOW:
+            return
+        row.is_abort_sent = True
+        try:
+            row.output.abort()
+        except Exception:
+            # Its executor is gone: why, the health of the engine tells.
+            self._hooks.on_doubt()
+
+    def _failed(self, row: _Row, exc: Exception) -> None:
+        cause = self._death_in(exc)
+        if cause is not None:
+            self._hooks.on_dead(cause)
+            return
+        error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
+        self._steps.say(row.followed.fail(error))
+        self._hooks.on_doubt()

@@ -1,0 +1,107 @@
+"""What the engine tells beside its answers: statistics, KV events, metrics. Threads ask for the first two.
+
+None of it is needed to answer. So a thread that ends is told in the log and missed in the figures, and the
+engine goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from actors.engines.trtllm.collecting import CacheState, StepCollector
+from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.kv_events import KvEventReader
+from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.metrics import BUCKETS, EngineMetrics, collector_of_process
+from actors.engines.trtllm.polling import PollThread
+from actors.engines.trtllm.stats import EngineState, StatsReader
+from protocols.steps import KvCleared, KvEvent
+
+# How long the engine waits for news before it says that there is none, in seconds.
+_WAIT_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Telling:
+    """Event loop only, but for the two polls."""
+
+    def __init__(self, loaded: Loaded, config: TrtllmConfig, steps: StepCollector) -> None:
+        """Raises ValueError for buckets of metrics that cannot be."""
+        self._llm = loaded.llm
+        self._steps = steps
+        self._stats = StatsReader(config.ranks)
+        self._events = KvEventReader(loaded.info.block_tokens or config.block_tokens, config.ranks)
+        self._metrics = _metrics(loaded, config)
+        self._state = EngineState()
+        self._ranks = config.ranks
+        self._has_events = config.publishes_kv_events
+        self._threads: list[PollThread[Any]] = []
+        if config.has_statistics:
+            on_death = self._statistics_ended
+            self._threads.append(PollThread("trtllm-stats", self._poll_stats, self._tell_state, on_death))
+        if self._has_events:
+            on_end = self._events_ended
+            self._threads.append(PollThread("trtllm-events", self._poll_events, steps.tell_cache, on_end))
+
+    @property
+    def iterations(self) -> int:
+        """A sign of life: so many the engine has told of."""
+        return self._state.iterations_seen
+
+    def start(self) -> None:
+        """Begin to ask."""
+        for thread in self._threads:
+            thread.start()
+
+    def finished(self, result: Any) -> None:
+        """A request has ended; with the library's result."""
+        if self._metrics is not None:
+            self._metrics.finished(result)
+
+    def cache_lost(self) -> None:
+        """The engine's memory was given back, or may have been: routers must not count on it."""
+        if self._has_events:
+            self._events.cleared()
+
+    async def stop(self) -> None:
+        """Ask no more. A poll that is under way comes back by itself, or ends with the process."""
+        await asyncio.gather(*(thread.stop(within_s=2 * _WAIT_S) for thread in self._threads))
+
+    def _poll_stats(self) -> EngineState | None:
+        """The thread of the statistics."""
+        rows = cast("list[Any]", self._llm.get_stats(timeout=_WAIT_S))
+        if self._metrics is not None:
+            self._metrics.iteration(rows)
+        return self._stats.read(rows)
+
+    def _poll_events(self) -> list[KvEvent]:
+        """The thread of the events."""
+        return self._events.read(cast("list[Any]", self._llm.get_kv_cache_events(timeout=_WAIT_S)))
+
+    def _tell_state(self, state: EngineState) -> None:
+        self._state = state
+        ranks = state.ranks if self._ranks > 1 else ()
+        self._steps.cache = CacheState(used=state.used_blocks, ranks=ranks)
+
+    def _statistics_ended(self, cause: BaseException) -> None:
+        _log.error("TensorRT-LLM's statistics are no longer asked for (%s)", type(cause).__name__)
+
+    def _events_ended(self, cause: BaseException) -> None:
+        """What routers know would get wrong from now on: they had better know nothing."""
+        _log.error("TensorRT-LLM's KV events are no longer asked for (%s)", type(cause).__name__)
+        self._steps.tell_cache([KvCleared(rank=rank) for rank in range(self._ranks)])
+
+
+def _metrics(loaded: Loaded, config: TrtllmConfig) -> EngineMetrics | None:
+    if config.metrics_model is None:
+        return None
+    buckets = cast(
+        "Mapping[str, list[float] | None]",
+        {name: config.part("prometheus_metrics_config", name) for name in BUCKETS},
+    )
+    collector = collector_of_process(loaded.library.MetricsCollector, config.metrics_model, buckets)
+    return EngineMetrics(collector, config.ranks)

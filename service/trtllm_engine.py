@@ -1,0 +1,57 @@
+"""Engine `trtllm` from the settings: its arguments were put together, and checked, by the options."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
+from actors.engines.trtllm.loading import Progress
+from protocols.bounds import OnBound
+from service.models import ModelInvalid, ResolvedModel
+from service.models.facts import ModelFacts
+from service.options.settings import Settings
+from service.processors.imports import Factory
+
+# The library reads it whenever it makes the options of a request; any text counts.
+_GREEDY_VARIABLE = "TLLM_ALLOW_N_GREEDY_DECODING"
+# Seeds of Python's hashes, which name KV blocks; all ranks of an engine must have the same.
+_HASH_SEED = "PYTHONHASHSEED"
+
+
+def build_trtllm(
+    settings: Settings,
+    model: ResolvedModel,
+    processors: Mapping[str, Factory],
+    on_bound: OnBound,
+    progress: Progress,
+) -> TrtllmEngine:
+    """Raises ModelInvalid where the model's configuration does not say what it must."""
+    arguments = settings.engine_arguments
+    if arguments is None:
+        raise ValueError("the settings are not those of engine trtllm")
+    os.environ.setdefault(_HASH_SEED, "0")
+    facts = ModelFacts.read(model.path)
+    runtime = settings.runtime
+    context_length = arguments.max_seq_len or facts.context_length
+    if context_length is None:
+        raise ModelInvalid(str(model.path), "config.json says no context length", "Give --max-seq-len.")
+    config = TrtllmConfig(
+        model_path=model.path,
+        vocab_size=facts.vocab_size,
+        context_length=context_length,
+        bos_token_id=facts.bos_token_id,
+        arguments=arguments.values,
+        role=runtime.role,
+        allows_greedy_choices=bool(os.environ.get(_GREEDY_VARIABLE)),
+        chooses_ranks=settings.resolution.get("conversation_affinity_dp_rank_source", str) == "engine",
+        processors=processors,
+        publishes_kv_events=runtime.publishes_kv_events,
+        metrics_model=_served_name(settings, model) if runtime.publishes_engine_metrics else None,
+        on_bound=on_bound,
+    )
+    return TrtllmEngine(config, progress)
+
+
+def _served_name(settings: Settings, model: ResolvedModel) -> str:
+    return settings.model.served_model_name or model.served_name

@@ -1,0 +1,289 @@
+"""Requests in a loaded engine: heard by one task each, aborted when they may be, and failed one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.engines.trtllm.asking import Asking
+from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.following import Reading
+from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.running import Hooks, Running
+from actors.engines.trtllm.steering import Steering
+from protocols.engine import EngineInfo
+from protocols.errors import EngineDead
+from protocols.spec import GenerationSpec, Stage, StopRules
+from protocols.steps import Delta, EngineId, FinishReason
+from tests.actors.engines.trtllm.scripted import Output, no_timing, spec
+from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM, ScriptedOutput
+
+if TYPE_CHECKING:
+    from actors.engines.trtllm.library import Library
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The driver's tasks are asyncio's."""
+    return "asyncio"
+
+
+@dataclass
+class Engine:
+    """What there is of one, and who was told what."""
+
+    llm: ScriptedLLM
+    running: Running
+    steps: StepCollector
+    deaths: list[BaseException]
+    doubts: list[None]
+    finished: list[Delta]
+
+    def submit(self, number: int = 1, asked: GenerationSpec | None = None) -> ScriptedOutput:
+        """One request; what the library gave for it."""
+        self.running.submit(EngineId(number), asked or spec())
+        return self.llm.outputs[-1]
+
+    async def heard(self, count: int = 1) -> list[Delta]:
+        """So many deltas, or more that came with them."""
+        deltas: list[Delta] = []
+        while len(deltas) < count:
+            step = await asyncio.wait_for(self.steps.next_step(lambda: self.running.running), 5)
+            deltas += step.deltas
+        return deltas
+
+
+Make = Callable[..., Engine]
+
+
+@pytest.fixture
+def make(library: Library) -> Make:
+    """``make()``: an engine with nothing in it."""
+
+    def made(**settings: Any) -> Engine:
+        llm, steps = ScriptedLLM(), StepCollector()
+        config = TrtllmConfig(model_path=Path("model"), vocab_size=100, context_length=64, **settings)
+        info = EngineInfo(model="m", context_length=64, max_num_seqs=4, vocab_size=100)
+        loaded = Loaded(library, llm, info)
+        deaths: list[BaseException] = []
+        doubts: list[None] = []
+        finished: list[Delta] = []
+        hooks = Hooks(
+            Reading(dict, no_timing),
+            deaths.append,
+            lambda: doubts.append(None),
+            lambda last, _result: finished.append(last),
+        )
+        running = Running(loaded, Asking(library, config, lambda: 77), Steering(config), steps, hooks)
+        return Engine(llm, running, steps, deaths, doubts, finished)
+
+    return made
+
+
+class TestHearing:
+    async def test_what_several_say_at_once_is_one_step(self, make: Make) -> None:
+        """The loop is woken once."""
+        engine = make()
+        outputs = [engine.submit(number) for number in range(3)]
+        assert engine.running.running == 3
+        for number, output in enumerate(outputs):
+            output.show(Output([number]))
+        step = await engine.steps.next_step(lambda: engine.running.running)
+        assert sorted(delta.engine_id for delta in step.deltas) == [0, 1, 2]
+        assert step.running == 3
+
+    async def test_an_answer_from_its_first_to_its_last_word(self, make: Make) -> None:
+        """Its slot is free with the last."""
+        engine = make()
+        output = engine.submit()
+        output.show(Output([5, 6]))
+        output.show(Output([5, 6, 7], "length"), finished=True)
+        *_, last = await engine.heard(2)
+        assert (last.is_last, last.finish_reason) == (True, FinishReason.LENGTH)
+        assert engine.finished == [last]
+        await asyncio.sleep(0)
+        assert engine.running.running == 0
+
+    async def test_a_stream_that_just_ends_is_a_failure(self, make: Make) -> None:
+        """Never an answer without a last word."""
+        engine = make()
+        output = engine.submit()
+        output.show(Output([5]))
+        output.end()
+        *_, last = await engine.heard(2)
+        assert last.is_last
+        assert last.error is not None
+
+    async def test_progress_counts_results(self, make: Make) -> None:
+        """Another number with each."""
+        engine = make()
+        output = engine.submit()
+        seen = {engine.running.progress}
+        for count in range(1, 4):
+            output.show(Output([5] * count))
+            await engine.heard()
+            seen.add(engine.running.progress)
+        assert len(seen) == 4
+
+
+class TestErrors:
+    @pytest.mark.parametrize("number", range(4))
+    async def test_an_error_of_one_request_is_its_own(
+        self, make: Make, library: Library, number: int
+    ) -> None:
+        """The others go on, and the engine's health is looked at; no content is told."""
+        from tests.actors.engines.trtllm.scripted_llm import errors_of
+
+        engine, exc = make(), list(errors_of(library))[number]
+        failing, other = engine.submit(1), engine.submit(2)
+        failing.raise_(exc)
+        (failed,) = await engine.heard()
+        assert failed.is_last
+        assert failed.error == f"the engine failed on this request ({type(exc).__name__})"
+        other.show(Output([9], "stop"), finished=True)
+        (last,) = await engine.heard()
+        assert last.error is None
+        assert engine.doubts
+        assert not engine.deaths
+
+    async def test_a_device_that_faulted_is_the_end(self, make: Make, library: Library) -> None:
+        """Although it comes as one request's error."""
+        engine = make()
+        exc = library.RequestError("CUDA error: an illegal memory access was encountered")
+        engine.submit().raise_(exc)
+        engine.submit(2).show(Output([5]))
+        await engine.heard()
+        assert engine.deaths == [exc]
+
+    async def test_an_error_while_the_library_knows_a_fault_is_the_end(
+        self, make: Make, library: Library
+    ) -> None:
+        """Whatever its own words are."""
+        engine, cause = make(), RuntimeError("the worker has gone")
+        output, other = engine.submit(), engine.submit(2)
+        engine.llm.break_for_good(cause)
+        output.raise_(library.RequestError("a fault"))
+        other.show(Output([5]))
+        await engine.heard()
+        assert engine.deaths == [cause]
+
+
+class TestSubmitting:
+    async def test_an_error_of_somebody_else_is_not_the_requests(self, make: Make, library: Library) -> None:
+        """The library raises what lies in its queue to whoever comes next: it is asked once more."""
+        engine = make()
+        engine.llm.errors = [library.RequestError("another request's")]
+        output = engine.submit()
+        output.show(Output([5], "stop"), finished=True)
+        (last,) = await engine.heard()
+        assert last.error is None
+        assert engine.doubts
+
+    async def test_an_error_of_its_own_is_raised(self, make: Make) -> None:
+        """After the second time; nothing of it is left."""
+        engine = make()
+        engine.llm.errors = [ValueError("top_k"), ValueError("top_k")]
+        with pytest.raises(ValueError, match="top_k"):
+            engine.submit()
+        assert engine.running.running == 0
+        assert not engine.deaths
+
+    async def test_two_tries_share_no_object(self, make: Make) -> None:
+        """The library may have written into the first ones."""
+        engine, seen = make(), []
+        ask = engine.llm.generate_async
+
+        def fail_first(**asked: Any) -> ScriptedOutput:
+            seen.append(asked)
+            if len(seen) == 1:
+                raise ValueError("once")
+            return ask(**asked)
+
+        engine.llm.generate_async = fail_first  # type: ignore[method-assign]
+        engine.submit()
+        assert seen[0]["sampling_params"] is not seen[1]["sampling_params"]
+        assert seen[0]["inputs"] == seen[1]["inputs"] == [1, 2, 3]
+
+    async def test_a_dead_engine_takes_nothing(self, make: Make) -> None:
+        """It is not asked twice."""
+        engine, cause = make(), RuntimeError("the worker has gone")
+        engine.llm.break_for_good(cause)
+        engine.llm.errors = [RuntimeError("LLM is shutting down"), RuntimeError("LLM is shutting down")]
+        with pytest.raises(EngineDead):
+            engine.submit()
+        assert engine.deaths == [cause]
+        assert len(engine.llm.errors) == 1
+
+
+class TestAborting:
+    async def test_it_is_told_once_and_confirmed_by_the_last_word(self, make: Make) -> None:
+        """However often it is wished."""
+        engine = make()
+        output = engine.submit()
+        for _ in range(3):
+            engine.running.abort(EngineId(1))
+        assert output.aborts == 1
+        output.show(Output([5], "cancelled"), finished=True)
+        (last,) = await engine.heard()
+        assert (last.finish_reason, last.is_last, last.token_ids) == (FinishReason.CANCELLED, True, [5])
+
+    async def test_late_and_strange_ones_do_nothing(self, make: Make) -> None:
+        """A request that has ended; an id that never was."""
+        engine = make()
+        output = engine.submit()
+        output.show(Output([5], "stop"), finished=True)
+        await engine.heard()
+        await asyncio.sleep(0)
+        engine.running.abort(EngineId(1))
+        engine.running.abort(EngineId(9))
+        assert output.aborts == 0
+
+    async def test_a_decode_whose_cache_is_under_way_is_aborted_with_its_first_token(
+        self, make: Make
+    ) -> None:
+        """Before, the other engine might keep its blocks for ever."""
+        engine = make(role=Stage.DECODE)
+        output = engine.submit(1, spec(stage=Stage.DECODE, handoff=object()))
+        engine.running.abort(EngineId(1))
+        assert output.aborts == 0
+        output.show(Output([5]))
+        await engine.heard()
+        assert output.aborts == 1
+
+    async def test_an_executor_that_is_gone_is_a_doubt(self, make: Make) -> None:
+        """The call reaches for what is no longer there."""
+        engine = make()
+        engine.submit().abort_error = AttributeError("abort_request")
+        engine.running.abort(EngineId(1))
+        assert engine.doubts
+
+    async def test_what_the_driver_ended_the_engine_is_told(self, make: Make) -> None:
+        """A stop id that it was not given: its answer would go on for nobody."""
+        engine = make()
+        stop = StopRules(max_tokens=20, min_tokens=1, stop_token_ids=frozenset({7}))
+        output = engine.submit(1, spec(stop=stop))
+        output.show(Output([5, 7, 8]))
+        (delta,) = await engine.heard()
+        assert (delta.token_ids, delta.finish_reason) == ([5, 7], None)
+        assert output.aborts == 1
+        output.show(Output([5, 7, 8, 8], "cancelled"), finished=True)
+        (last,) = await engine.heard()
+        assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, 7)
+
+
+async def test_a_stop_leaves_no_task(make: Make) -> None:
+    """Consumers that nobody will ever wake."""
+    engine = make()
+    for number in range(3):
+        engine.submit(number)
+    await engine.running.stop()
+    assert engine.running.running == 0
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("trtllm-")]
