@@ -55,6 +55,12 @@ class KvIndex:
         """Forget blocks. Those that were known: of the others nobody was ever told."""
         return tuple(each for each in event.block_hashes if self._blocks.pop(each, None) is not None)
 
+    def clear(self) -> tuple[int, ...]:
+        """Forget everything. What was known, in the order in which it was stored."""
+        known = tuple(self._blocks)
+        self._blocks.clear()
+        return known
+
     def chains(self) -> Iterator[KvStored]:
         """Everything, in pieces that each go on from one block to the next; a piece's parent comes before it.
 

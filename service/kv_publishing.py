@@ -23,6 +23,8 @@ from service.telemetry.logs import get_logger
 
 # Of an engine that does not say how many blocks it has.
 _MOST_BLOCKS = 1 << 20
+# Of one that says it: blocks may lie in other memories as well, and be known whose removal was lost.
+_ROOM = 8
 
 
 class KvCounts(Protocol):
@@ -57,10 +59,13 @@ class KvPublishing:
             )
             return
         self._loop = loop
-        most_blocks = info.total_blocks or _MOST_BLOCKS
+        total = info.total_blocks or _MOST_BLOCKS
+        most_blocks = max(total, min(total * _ROOM, _MOST_BLOCKS))
         self._ranks = [
-            RankPublisher(KvIndex(info.block_tokens, most_blocks), self._counts.kv_events, self._clock)
-            for _ in range(info.data_parallel_size)
+            RankPublisher(
+                KvIndex(info.block_tokens, most_blocks), self._counts.kv_events, self._clock, number
+            )
+            for number in range(info.data_parallel_size)
         ]
         self._snapshots.open(loop, info)
 
@@ -72,8 +77,8 @@ class KvPublishing:
         ]
 
     def snapshot_ranks(self) -> list[int]:
-        """Ranks with gauges. Any thread. A step's figures are of all ranks together, so one or none."""
-        return [0] if len(self._ranks) == 1 else []
+        """Ranks with gauges: all. Any thread."""
+        return list(range(len(self._ranks)))
 
     def attach_snapshots(self, publisher: Any) -> None:
         """Any thread."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
-from protocols.steps import KvEvent, KvRemoved, KvStored
+from protocols.steps import KvCleared, KvEvent, KvLost, KvMalformed, KvRemoved, KvStored
 from service.kv_index import KvIndex
 from service.telemetry.logs import get_logger
 
@@ -15,6 +15,8 @@ RETRY_S = 5.0
 # Removals that could not be told. A router that never hears of one misses
 # a better worker once, no more.
 MOST_GONE = 1 << 16
+# Hashes in one message: far below what the event plane carries.
+_MOST_HASHES = 1 << 12
 _SIGN_BIT = 1 << 63
 
 
@@ -30,10 +32,18 @@ class RankPublisher:
     """One rank: its blocks, the framework's publisher once there is one, and whether that knows them all.
 
     count: is given one of `service.telemetry.metrics.KV_RESULTS` and how many events.
-    clock: monotonic seconds.
+    clock: monotonic seconds. number: the rank. lost: events of it that never came.
     """
 
-    def __init__(self, index: KvIndex, count: Callable[[str, int], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        index: KvIndex,
+        count: Callable[[str, int], None],
+        clock: Callable[[], float],
+        number: int = 0,
+    ) -> None:
+        self._number = number
+        self.lost = 0
         self._index = index
         self._count = count
         self._clock = clock
@@ -59,16 +69,38 @@ class RankPublisher:
 
     def note(self, event: KvEvent) -> None:
         """A change, to be told with the next `publish`. What cannot be true is counted and left out."""
-        message = None
-        if isinstance(event, KvRemoved):
-            known = self._index.remove(event)
-            message = _removed_message(map(_signed, known)) if known else None
-        elif isinstance(event, KvStored) and self._index.store(event):
-            message = _stored_message(event)
-        else:
-            self._count("malformed", 1)
-        if message is not None and self._publisher is not None:
+        match event:
+            case KvRemoved():
+                self._add_removed(self._index.remove(event))
+            case KvStored():
+                if self._index.store(event):
+                    self._add(_stored_message(event))
+                else:
+                    self._count("malformed", 1)
+            case KvCleared():
+                self._add_removed(self._index.clear())
+            case KvLost(count=count):
+                self._note_loss(count)
+            case KvMalformed(count=count):
+                self._count("malformed", count)
+            case _:
+                assert_never(event)
+
+    def _add_removed(self, known: tuple[int, ...]) -> None:
+        for first in range(0, len(known), _MOST_HASHES):
+            self._add(_removed_message(map(_signed, known[first : first + _MOST_HASHES])))
+
+    def _add(self, message: dict[str, Any]) -> None:
+        if self._publisher is not None:
             self._fresh.append(message)
+
+    def _note_loss(self, count: int) -> None:
+        """Nobody can tell what it was. Routers miss a block, or look for one in vain, once each."""
+        self.lost += count
+        self._count("lost", count)
+        get_logger("service.kv").warning(
+            "kv.gap", rank=self._number, events=count, lost=self.lost, once_per=f"gap of {self._number}"
+        )
 
     def publish(self) -> None:
         """Tell what is new, in one call; or, when behind and it is time, all there is."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Why a span was lost: no room in the queue, the collector did not take it, the worker was stopped first.
 SPAN_LOSSES = ("queue_full", "export_failed", "shutdown")
 # What became of an event of the KV cache.
-KV_RESULTS = ("published", "failed", "malformed", "forgotten")
+KV_RESULTS = ("published", "failed", "malformed", "forgotten", "lost")
 # Who writes reports down, for the count of those that could not be.
 LISTENERS = ("metrics", "stories", "log", "spans")
 

@@ -6,7 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from protocols.engine import EngineInfo
-from protocols.steps import Delta, EngineId, FinishReason, KvStored
+from protocols.steps import (
+    Delta,
+    EngineId,
+    FinishReason,
+    KvCleared,
+    KvLost,
+    KvMalformed,
+    KvStored,
+    RankBlocks,
+)
 from tests.doubles.bridge import in_thread
 from tests.doubles.callers import wire_request
 from tests.doubles.endpoints import MoodyEndpoint
@@ -81,8 +90,41 @@ def test_ranks_do_not_mix(open_worker: OpenWorker) -> None:
         worker.until(lambda: routers[1].blocks)
         assert [sorted(router.blocks) for router in routers] == [[11, 12], [13]]
         assert worker.recorder.kv_counts == {"published": 2, "malformed": 2}
-        # Figures of a step are of all ranks together: no gauge of one rank would be true.
-        assert worker.facade.component_metrics_dp_ranks() == []
+
+
+def test_what_an_engine_lost_is_counted_and_what_it_forgot_is_taken_back(open_worker: OpenWorker) -> None:
+    """A gap, nonsense and an emptied cache of one rank leave the other alone."""
+    with open_worker(paged_engine(ranks=2), publishes_kv_events=True) as worker:
+        worker.open()
+        routers = open_routers(worker)
+        step(worker, events=(stored(1), stored(1, rank=1), KvLost(count=4, rank=1), KvMalformed(count=2)))
+        step(worker, events=(KvCleared(rank=0), KvLost(count=1, rank=2)))
+        worker.until(lambda: routers[1].blocks and not routers[0].blocks)
+        assert worker.recorder.kv_counts == {"published": 3, "lost": 4, "malformed": 3}
+
+
+def test_each_rank_has_gauges_of_its_own(open_worker: OpenWorker) -> None:
+    """They are there from the start; a rank that was not announced gets none."""
+    with open_worker(paged_engine(ranks=2), publishes_kv_events=True) as worker:
+        worker.open()
+        assert worker.facade.component_metrics_dp_ranks() == [0, 1]
+        gauges = GaugesDouble()
+        in_thread(lambda: worker.facade.attach_snapshot_publisher(gauges))
+        worker.until(lambda: len(gauges.snapshots) == 2)
+        told = (
+            RankBlocks(rank=0, used=4, total=16, hit_rate=0.5),
+            RankBlocks(rank=1, used=8, total=32),
+            RankBlocks(rank=2, used=1, total=1),
+        )
+        worker.recorder.cache_hit_rate = 0.25
+        step(worker, used_blocks=12, ranks=told)
+        step(worker, used_blocks=12, ranks=told)
+        worker.until(lambda: len(gauges.snapshots) == 4)
+        last = dict(gauges.snapshots)
+        assert last.keys() == {0, 1}
+        assert (last[0].kv_used_blocks, last[0].gpu_cache_usage, last[0].kv_cache_hit_rate) == (4, 0.25, 0.5)
+        assert (last[1].kv_used_blocks, last[1].gpu_cache_usage, last[1].kv_cache_hit_rate) == (8, 0.25, 0.25)
+        assert (last[1].kv_total_blocks, last[1].dp_rank) == (32, 1)
 
 
 def test_nobody_is_told_who_did_not_ask(open_worker: OpenWorker) -> None:

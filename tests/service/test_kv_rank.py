@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.steps import KvEvent, KvRemoved, KvStored
+from protocols.steps import KvCleared, KvEvent, KvLost, KvMalformed, KvRemoved, KvStored
 from service.kv_index import KvIndex
 from service.kv_rank import RETRY_S, RankPublisher
+from service.telemetry.repeats import RepeatLimiter
 from tests.doubles.publishers import RouterDouble
 
 BLOCK = 4
@@ -21,11 +22,11 @@ MOST = 64
 class Desk:
     """One rank, its router, and a clock set by hand."""
 
-    def __init__(self, most_blocks: int = MOST, *, is_open: bool = True) -> None:
+    def __init__(self, most_blocks: int = MOST, *, is_open: bool = True, number: int = 0) -> None:
         self.now_s = 100.0
         self.counts = Counter[str]()
         self.router = RouterDouble(BLOCK)
-        self.rank = RankPublisher(KvIndex(BLOCK, most_blocks), self._count, lambda: self.now_s)
+        self.rank = RankPublisher(KvIndex(BLOCK, most_blocks), self._count, lambda: self.now_s, number)
         if is_open:
             self.rank.opened(self.router)
 
@@ -159,6 +160,60 @@ def test_a_publisher_that_raises_is_left_alone_for_a_while_and_then_told_everyth
     assert sorted(desk.router.blocks) == [1, 3, 4]
 
 
+def test_what_never_came_and_what_made_no_sense_is_counted_and_not_told() -> None:
+    """Nobody can say what it was: blocks that are known stay known."""
+    desk = Desk()
+    desk.tell(stored(1), KvLost(count=4), KvMalformed(count=2), KvLost(count=1))
+    assert desk.counts == {"published": 1, "lost": 5, "malformed": 2}
+    assert desk.rank.lost == 5
+    assert list(desk.router.blocks) == [1]
+
+
+def test_a_gap_is_said_once_a_minute_and_rank(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that loses events loses many."""
+    monkeypatch.setattr("service.telemetry.logs._LIMITER", RepeatLimiter())
+    for number in (0, 3):
+        Desk(number=number).tell(*[KvLost(count=2)] * 50)
+    assert len(caplog.records) == 2
+
+
+def test_an_emptied_cache_is_told_block_by_block() -> None:
+    """The framework has no word for it. What is stored afterwards begins anew."""
+    desk = Desk()
+    desk.tell(stored(1, 2**63 + 2), stored(3, parent=1), KvCleared(), stored(4))
+    assert list(desk.router.blocks) == [4]
+    desk.tell(KvRemoved(block_hashes=(1,)), stored(5, parent=1))
+    assert desk.counts == {"published": 4, "malformed": 1}
+    desk.tell(KvCleared(), KvCleared())
+    assert not desk.router.blocks
+
+
+def test_a_large_cache_is_emptied_in_messages_that_can_be_sent() -> None:
+    """In order, and all of them."""
+    desk = Desk(most_blocks=10_000)
+    desk.tell(*(stored(number) for number in range(10_000)))
+    desk.tell(KvCleared())
+    assert not desk.router.blocks
+    sizes = [len(event["block_hashes"]) for event in desk.router.events if event["type"] == "removed"]
+    assert (sum(sizes), max(sizes)) == (10_000, 4096)
+
+
+def test_a_cache_that_is_emptied_while_nobody_listens_is_not_mentioned() -> None:
+    """Neither before the framework is ready, nor while its publisher is down."""
+    desk = Desk(is_open=False)
+    desk.tell(stored(1), KvCleared(), stored(2))
+    desk.rank.opened(desk.router)
+    assert [event["type"] for event in desk.router.events] == ["stored"]
+    desk.router.mood = RuntimeError("no")
+    desk.tell(KvCleared())
+    desk.router.mood = None
+    desk.now_s += RETRY_S
+    desk.rank.publish()
+    assert not desk.router.blocks
+
+
 def test_after_a_time_away_everything_is_told_again() -> None:
     """Routers forget a worker that leaves discovery."""
     desk = Desk()
@@ -176,6 +231,7 @@ Acts = st.lists(
         st.tuples(st.just("mend"), st.just(0), st.just(0)),
         st.tuples(st.just("wait"), st.just(0), st.just(0)),
         st.tuples(st.just("away"), st.just(0), st.just(0)),
+        st.tuples(st.just("clear"), st.just(0), st.just(0)),
     ),
     max_size=40,
 )
@@ -205,6 +261,9 @@ def test_whatever_happens_the_router_ends_up_with_what_is_there(
                     gone.append(leaves[who % len(leaves)])
                     del truth[gone[-1]]
                 desk.tell(*([KvRemoved(block_hashes=tuple(gone))] if gone else []))
+            case "clear":
+                truth.clear()
+                desk.tell(KvCleared())
             case "break":
                 desk.router.mood = RuntimeError("no")
             case "mend":

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 # Of each rank: more than any pool has, so that removals which never came cost no memory for ever.
 MOST_BLOCKS = 1 << 20
 WIDE_HASHES = (
-    "the engine names its KV blocks by hashes that are no 64-bit numbers, so routers cannot be told of them: "
+    "the engine names its blocks by hashes that are no 64-bit numbers; "
     "set kv_cache_config.kv_cache_event_hash_algo to v2_sha256_64, or leave KV cache manager V2"
 )
 
@@ -93,7 +93,7 @@ class KvEventReader:
         """Once: all hashes of an engine are of one kind. The rest is counted by whoever gets the events."""
         if isinstance(exc, WideHash) and not self._has_complained:
             self._has_complained = True
-            _log.warning("KV events: %s", WIDE_HASHES)
+            _log.warning("KV events cannot be told: %s", WIDE_HASHES)
 
 
 class _RankReader:

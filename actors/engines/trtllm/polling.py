@@ -128,7 +128,9 @@ class PollThread(Generic[Batch]):
         self.failures += 1
         self._in_a_row += 1
         if self._in_a_row == 1:
-            _log.warning("%s: a poll failed with %s, and is tried again", self._name, type(exc).__name__)
+            _log.warning(
+                "TensorRT-LLM failed to answer %s (%s); it is asked again", self._name, type(exc).__name__
+            )
 
     def _deliver(self, batch: Batch) -> None:
         self._room.acquire()
