@@ -39,7 +39,7 @@ class OccupationRoutes:
             return _error(_RESUME_FIRST)
         try:
             check_keys(body, ("tags", "timeout_s"))
-            memories = _memories(body)
+            memories = self._memories(body)
             ladder = ladder_of(body, _TIMEOUT_S) or self._worker.ladder_from_now()
             is_new = not set(self._sleeper.asleep).issuperset(memories)
             await self._sleeper.sleep(memories, ladder)
@@ -53,20 +53,26 @@ class OccupationRoutes:
         try:
             check_keys(body, ("tags",))
             if body.get("tags"):
-                self._check_tags(_memories(body))
+                self._check_whole(self._memories(body))
             await self._sleeper.wake()
         except (InvalidRequest, MaintenanceFailed) as exc:
             return _error(str(exc))
         return _ok("Memory already resumed" if was_awake else "Memory resumed")
 
-    def _check_tags(self, memories: tuple[str, ...]) -> None:
-        """A recovery brings back what there is, whatever is named."""
+    def _memories(self, body: dict[str, Any]) -> tuple[str, ...]:
+        """What the tags mean to the engine. An engine without any is refused by name later."""
+        tags = names_of("tags", body.get("tags") or list(_ALL))
         maintenance = self._worker.engine.maintenance
-        known = memories if maintenance is None else maintenance.memories
-        for memory in memories:
-            if memory not in known:
-                allowed = f"the nearest is {nearest(memory, known)}; one of {', '.join((*_WORDS, *known))}"
-                raise InvalidRequest("tags", memory, allowed)
+        known = tags if maintenance is None else (*_WORDS, *maintenance.memories)
+        for tag in tags:
+            if tag not in known:
+                raise InvalidRequest(
+                    "tags", tag, f"one of {', '.join(known)}; the nearest is {nearest(tag, known)}"
+                )
+        return tuple(memory for tag in tags for memory in _WORDS.get(tag, (tag,)))
+
+    def _check_whole(self, memories: tuple[str, ...]) -> None:
+        """A recovery brings back what there is, whatever is named."""
         left = sorted(set(self._sleeper.asleep) - set(memories))
         if left and self._sleeper.state is Rest.ASLEEP:
             raise InvalidRequest("tags", list(memories), f"no tags, or with {', '.join(left)} among them")
@@ -80,11 +86,6 @@ class OccupationRoutes:
         except (InvalidRequest, MaintenanceFailed) as exc:
             return f"{problem}; rollback resume failed: {exc}"
         return problem
-
-
-def _memories(body: dict[str, Any]) -> tuple[str, ...]:
-    tags = names_of("tags", body.get("tags") or list(_ALL))
-    return tuple(memory for tag in tags for memory in _WORDS.get(tag, (tag,)))
 
 
 def _ok(message: str) -> dict[str, Any]:

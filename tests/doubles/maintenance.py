@@ -35,7 +35,9 @@ class MoodyMaintenance:
 
     def __init__(self, engine: ScriptedEngine) -> None:
         self._engine = engine
+        # Of every call but the first few, which have fates of their own.
         self.fate = Fate.WORKS
+        self.fates: list[Fate] = []
         self.gone = set[str]()
         self.unsure = set[str]()
         self.calls: list[str] = []
@@ -76,7 +78,7 @@ class MoodyMaintenance:
             self.is_busy = False
 
     async def _meet_fate(self, what: str, memories: list[str]) -> None:
-        match self.fate:
+        match self.fates.pop(0) if self.fates else self.fate:
             case Fate.FAILS:
                 raise MaintenanceFailed(f"{what}: no")
             case Fate.RAISES:
@@ -95,9 +97,10 @@ class MoodyMaintenance:
         self._change(what, memories)
 
     async def _hang(self) -> None:
-        while not self.may_return.is_set():
+        may_return = self.may_return
+        while not may_return.is_set():
             try:
-                await self.may_return.wait()
+                await may_return.wait()
             except asyncio.CancelledError:
                 continue
 
