@@ -61,6 +61,14 @@ def test_a_request_counts_only_with_its_reason(api: ModuleType, make: Make) -> N
     assert value("request_success_total", finished_reason="stop") == 1
 
 
+def test_a_request_is_recorded_under_either_name(make: Make) -> None:
+    """Revisions differ in the method's name; both do the same here."""
+    collector = make()
+    collector.log_metrics_dict({"finished_reason": "stop"})
+    collector.log_request_metrics_dict({"finished_reason": "stop"})
+    assert value("request_success_total", finished_reason="stop") == 2
+
+
 def test_strings_are_no_names_of_metrics(make: Make) -> None:
     """A dictionary that came through JSON records its reason and nothing else."""
     make().log_metrics_dict({"ttft": 0.5, "finished_reason": "length"})

@@ -60,6 +60,10 @@ class MetricsCollector:
         self._gauges[names.EXPERT_RANK_GAUGE] = self._gauge(names.EXPERT_RANK_GAUGE, self.labelname_ep_rank)
 
     def log_metrics_dict(self, metrics_dict: Mapping[Any, Any]) -> None:
+        """As log_request_metrics_dict: revisions of one line have the one name or the other."""
+        self.log_request_metrics_dict(metrics_dict)
+
+    def log_request_metrics_dict(self, metrics_dict: Mapping[Any, Any]) -> None:
         """Record one finished request; without the string key ``finished_reason`` nothing is recorded.
 
         All other keys are members of MetricNames: a string is not found.
