@@ -66,6 +66,9 @@ class Adjustment:
             )
 
     def _check_affinity(self, tree: Tree) -> None:
+        source = self.resolution["conversation_affinity_dp_rank_source"]
+        if source.is_given and value_at(tree, AFFINITY) is not True:
+            self.complaints.warn(f"{source.where} has no effect without --conversation-affinity")
         if value_at(tree, AFFINITY) is True and value_at(tree, "enable_attention_dp") is not True:
             self.complaints.warn(
                 f"{_place(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"

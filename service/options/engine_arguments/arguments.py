@@ -37,6 +37,7 @@ class EngineArguments:
     event_buffer: KV events that may wait for their poll, 0 keeps none.
     has_request_metrics, has_iteration_stats: whether TensorRT-LLM measures requests and iterations.
     has_adapters: LoRA adapters can be used. has_conversations: it keeps a conversation on one rank.
+    chooses_ranks: of a conversation it chooses the rank itself, whatever the router says.
     kv_transfer_timeout_s: after which a hand-off that nobody fetched is given up.
     """
 
@@ -57,15 +58,17 @@ class EngineArguments:
     has_chunked_prefill: bool
     has_adapters: bool
     has_conversations: bool
+    chooses_ranks: bool
     can_sleep: bool
     trust_remote_code: bool
     guided_decoding_backend: str | None
     reasoning_parser: str | None
     kv_transfer_timeout_s: float
 
-    def keywords(self, model_path: str) -> dict[str, object]:
-        """Arguments for `LLM`, whose model lies in this folder. The values are not to be changed."""
-        return {**self.values, "model": model_path}
+    @property
+    def besides_model(self) -> dict[str, object]:
+        """The values without the model, whose folder is known only when its files are there."""
+        return {key: value for key, value in self.values.items() if key != "model"}
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Dotted path, value and who gave it, for people; what may be a secret is masked."""
@@ -103,10 +106,12 @@ def engine_arguments(
     for loser in losers:
         complaints.warn(loser)
     tree = Adjustment(resolution, role, publishing, complaints).apply(tree)
-    return _outline(tree, role, publishing, Reader(tree, complaints))
+    return _outline(tree, resolution, role, publishing, Reader(tree, complaints))
 
 
-def _outline(tree: Tree, role: Stage, publishing: Publishing, reader: Reader) -> EngineArguments:
+def _outline(
+    tree: Tree, resolution: Resolution, role: Stage, publishing: Publishing, reader: Reader
+) -> EngineArguments:
     ranks = reader.integer("tensor_parallel_size", 1)
     reader.check_share("kv_cache_config.free_gpu_memory_fraction")
     transfer_ms = reader.integer("cache_transceiver_config.kv_transfer_timeout_ms", _TRANSFER_MS)
@@ -128,6 +133,7 @@ def _outline(tree: Tree, role: Stage, publishing: Publishing, reader: Reader) ->
         has_chunked_prefill=reader.boolean("enable_chunked_prefill"),
         has_adapters=value_at(tree, "lora_config") is not None,
         has_conversations=reader.boolean(worker_flags.AFFINITY),
+        chooses_ranks=resolution["conversation_affinity_dp_rank_source"].value == "engine",
         can_sleep=value_at(tree, "sleep_config") is not None,
         trust_remote_code=reader.boolean("trust_remote_code"),
         guided_decoding_backend=reader.text("guided_decoding_backend"),

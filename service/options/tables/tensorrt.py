@@ -60,11 +60,8 @@ TENSORRT: tuple[Option, ...] = (
         "conversation_affinity_dp_rank_source",
         Choice(("engine", "dynamo")),
         "engine",
-        "Who places the first turn of a conversation (framework 1.6).",
-        Refusal(
-            needs="a TensorRT-LLM that binds a conversation to its router's rank, unlike 1.3.0rc22",
-            instead="let the engine place it (engine)",
-        ),
+        "Who chooses the rank of a conversation: the engine, or the router wherever it names one.",
+        _ONE_RANK,
         env="DYN_ENGINE_CONV_AFFINITY_DP_RANK_SOURCE",
     ),
     _option("gpus_per_node", _COUNT, None, "GPUs of one node; TensorRT-LLM counts them itself.", _ONE_DEVICE),
