@@ -22,8 +22,8 @@ _FORBIDDEN = -1e4
 
 # As engine torch says it.
 _NOTHING_LEFT = "the constraints of the request leave no token to choose"
-_BEAMS = "logits processors take one sequence at a time, and the engine follows several beams"
-_LEFT_OUT = "the engine chose a token without its logits processors: it paused the sequence, or guesses ahead"
+BEAMS = "logits processors take one sequence at a time, and the engine follows several beams"
+LEFT_OUT = "the engine chose a token without its logits processors: it paused the sequence, or guesses ahead"
 
 
 class SteeredSequence:
@@ -66,7 +66,7 @@ class SteeredSequence:
         """
         row = row_of(logits)
         if len(token_ids) != 1:
-            raise SteeringFailed(_BEAMS)
+            raise SteeringFailed(BEAMS)
         tokens = list(token_ids[0])
         self._note(len(tokens))
         own = self._copy(row)
@@ -87,7 +87,7 @@ class SteeredSequence:
             # The engine computes a long prompt in parts, and asks after each; only the last one counts.
             self._processors, self._asked = self._make(), 0
         elif seen > self._first_seen + self._asked:
-            raise SteeringFailed(_LEFT_OUT)
+            raise SteeringFailed(LEFT_OUT)
         self._asked += 1
 
     def _copy(self, row: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def row_of(logits: Tensor) -> Tensor:
     row = logits
     while row.dim() > 1:
         if row.shape[0] != 1:
-            raise SteeringFailed(_BEAMS)
+            raise SteeringFailed(BEAMS)
         row = row[0]
     return row
 
