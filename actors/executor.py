@@ -20,6 +20,7 @@ from actors.rows import Row, Rows
 from actors.step_lane import StepLane
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
+from actors.unclaimed import MOST_UNCLAIMED
 from actors.vetting import Transcript
 from actors.waiting_room import WaitingRoom
 from actors.watchdog import HangWatch
@@ -252,6 +253,7 @@ class Executor:
         headers, ticket.execute_context = self._telemetry.request_submitted(ticket.caller.trace_headers)
         spec = resolved.spec.with_trace_headers(headers) if headers else resolved.spec
         ticket.advance(Phase.PREFILL)
+        ticket.handed_over = None
         try:
             self._engine.submit(ticket.engine_id, spec)
         except (EngineShutdown, InternalError):
@@ -260,7 +262,26 @@ class Executor:
             text = f"the engine refused the request ({type(exc).__name__})"
             self._end_failed(ticket, text, FailureCause.SUBMIT)
             return
-        self._rows.add(Row(ticket, spec, Transcript(spec, self._limits.vocab_size)))
+        self._add(ticket, spec)
+
+    def take_over(self, ticket: Ticket, spec: GenerationSpec) -> None:
+        """A request has ended before the engine heard of it: fetch what was handed over for it, and no more.
+
+        An engine that is dead says so in its next step.
+        """
+        if self._rows.used >= self._limits.capacity + MOST_UNCLAIMED:
+            self._telemetry.bound_reached(Bound.ENGINE_SEQUENCES)
+            return
+        try:
+            self._engine.submit(ticket.engine_id, spec)
+        except Exception:
+            return
+        self._abort(self._add(ticket, spec))
+
+    def _add(self, ticket: Ticket, spec: GenerationSpec) -> Row:
+        row = Row(ticket, spec, Transcript(spec, self._limits.vocab_size))
+        self._rows.add(row)
+        return row
 
     def _on_cancel(self, engine_id: EngineId) -> None:
         if self._waiting_room.discard(engine_id):

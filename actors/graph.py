@@ -15,7 +15,7 @@ from actors.drain import DrainCoordinator, DrainLadder
 from actors.executor import Executor, ExecutorLanes, ExecutorLimits
 from actors.intake import RequestIntake
 from actors.lanes import Lanes
-from actors.ledger import Ledger
+from actors.ledger import Ledger, leave_unclaimed
 from actors.mailbox import Mailbox
 from actors.outbox import Outbox, Terminal
 from actors.resolver import ResolverLanes, SpecResolver
@@ -24,12 +24,14 @@ from actors.settings import GraphSettings
 from actors.streamer import ChunkStreamer
 from actors.surroundings import Surroundings
 from actors.ticket import Ticket
+from actors.unclaimed import has_handoff, unclaimed_spec
 from protocols.bounds import Bound
 from protocols.caller import Caller
 from protocols.engine import EngineInfo
 from protocols.errors import EngineShutdown, InternalError, Overloaded
 from protocols.messages import CancelContext, Flow, MonitorControl, ReaderGone, Submit
 from protocols.requests import is_probe
+from protocols.spec import Stage
 from protocols.telemetry import CancelReason, DrainReport, Outcome, WorkerState
 
 
@@ -70,6 +72,7 @@ class Graph:
         self.ledger = ledger
         self.drain = DrainCoordinator(to_monitor, ledger, admission, clock, telemetry)
         self.executor = Executor(executor_ends, limits, ledger, around)
+        ledger.on_unclaimed = self._take_over
         self.actors = (
             RequestIntake(
                 lanes.intake.receive, to_resolver, ledger, admission, telemetry, self.executor.vouches
@@ -96,6 +99,8 @@ class Graph:
             partial(self._flow, engine_id),
         )
         ticket = self.ledger.open(engine_id, caller, outbox, is_probe=is_probe(wire))
+        if self._around.engine.capabilities.role is Stage.DECODE and has_handoff(wire):
+            ticket.handed_over = wire
         try:
             self._lanes.intake.send.send_nowait(Submit(engine_id, wire))
         except anyio.WouldBlock:
@@ -141,6 +146,7 @@ class Graph:
 
     def close(self) -> None:
         """End whoever is still live, whatever the reason the graph closes for, and all lanes."""
+        self.ledger.on_unclaimed = leave_unclaimed
         for ticket in self.ledger.live():
             self.ledger.note_cancel(ticket, CancelReason.ENGINE_DEAD)
             error = EngineShutdown("this worker can no longer serve")
@@ -157,6 +163,13 @@ class Graph:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # The graph is closed: every request has its outcome already.
             return
+
+    def _take_over(self, ticket: Ticket) -> None:
+        """Ledger: a request has ended whose hand-off the engine has not heard of."""
+        wire, ticket.handed_over = ticket.handed_over, None
+        spec = None if wire is None else unclaimed_spec(wire, self._info, self._around.engine.preparer)
+        if spec is not None:
+            self.executor.take_over(ticket, spec)
 
     def _flow(self, ticket_id: Any) -> None:
         """Outbox: a bound was crossed. One message at a time is enough: it says 'look', not 'what'."""

@@ -34,6 +34,8 @@ class Ledger:
         # Of the request that was begun last; ids rise.
         self.last_id = EngineId(0)
         self._on_change: list[Callable[[], None]] = []
+        # Told of requests that end with a hand-off that their engine has not heard of.
+        self.on_unclaimed: Callable[[Ticket], None] = leave_unclaimed
         self.started = 0
         # Requests without an outcome, admitted or not; health probes are in no count. One number: scrapes
         # read it in threads of their own.
@@ -91,6 +93,8 @@ class Ledger:
         else:
             ticket.outbox.on_empty = partial(self.release, ticket)
         self._telemetry.request_ended(self._story(ticket, outcome, terminal, reached))
+        if ticket.handed_over is not None:
+            self.on_unclaimed(ticket)
         self._changed()
         return True
 
@@ -220,6 +224,11 @@ class Ledger:
             refused_field=refused_field_of(terminal.error),
             failure_cause=_cause_of(terminal.error) if outcome is Outcome.FAILED else None,
         )
+
+
+def leave_unclaimed(ticket: Ticket) -> None:
+    """Nobody can fetch what was handed over: its prefill worker gives it up after a while."""
+    ticket.handed_over = None
 
 
 def _cause_of(error: ServiceError | None) -> FailureCause:

@@ -6,7 +6,9 @@ only. Whoever wants to end a request asks the ledger, which writes the outcome e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from actors.outbox import Outbox
 from actors.pacing import Pacing
@@ -70,6 +72,8 @@ class Ticket:
     sampling: Sampling | None = None
     max_tokens: int | None = None
     is_movable: bool = False  # not known before it is resolved
+    # graph: the request as it came, while it brings a hand-off that the engine has not heard of
+    handed_over: Mapping[str, Any] | None = None
     # graph: the monitor has been told that the caller left
     is_cancel_posted: bool = False
     # executor
