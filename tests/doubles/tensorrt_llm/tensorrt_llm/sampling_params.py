@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,11 +17,20 @@ from pydantic import BaseModel
 
 from tensorrt_llm import sampling_checks
 from tensorrt_llm.bindings import executor as bindings
+from tensorrt_llm.logits_processors import BatchedLogitsProcessor, LogitsProcessor
 
 if TYPE_CHECKING:
     import torch
 
     from tensorrt_llm.tokenizing import GenerationConfig, Tokenizer
+
+__all__ = [
+    "BatchedLogitsProcessor",
+    "GuidedDecodingParams",
+    "LogitsProcessor",
+    "LogprobMode",
+    "SamplingParams",
+]
 
 # Any non-empty text lifts the refusal of several greedy sequences, also "0"; read at every construction.
 ALLOW_N_GREEDY = "TLLM_ALLOW_N_GREEDY_DECODING"
@@ -50,36 +58,6 @@ class LogprobMode(StrEnum):
 
     RAW = "raw"
     PROCESSED = "processed"
-
-
-class LogitsProcessor(ABC):
-    """Changes ``logits`` in place before a token is sampled; it is pickled into the engine's process."""
-
-    @abstractmethod
-    def __call__(
-        self,
-        req_id: int,
-        logits: torch.Tensor,
-        token_ids: list[list[int]],
-        stream_ptr: int | None,
-        client_id: int | None,
-    ) -> None:
-        """token_ids: one list a beam, the prompt first. logits: the vocabulary is its last axis."""
-
-
-class BatchedLogitsProcessor(ABC):
-    """As LogitsProcessor, once a step for all requests that ask for it."""
-
-    @abstractmethod
-    def __call__(
-        self,
-        req_ids: list[int],
-        logits: list[torch.Tensor],
-        token_ids: list[list[list[int]]],
-        stream_ptr: int,
-        client_ids: list[int | None],
-    ) -> None:
-        """All lists go over the requests."""
 
 
 @dataclass(slots=True, kw_only=True)
