@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines.trtllm.spool_pages import FILE_BYTES, Page, newest_of_each
+from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import EngineStartError
 from protocols.steps import EngineId, ProcessorUse
 
@@ -52,18 +53,22 @@ class Spool:
     A worker that crashes leaves its folder behind. Nobody reads it: the next one makes another.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, on_bound: OnBound = ignore_bound) -> None:
         self._folder = folder
+        self._on_bound = on_bound
         self._watched: dict[EngineId, _Watched] = {}
 
     @classmethod
-    def make(cls, parents: Iterable[Path] | None = None) -> Spool:
-        """A new folder in the first of these that takes one. Raises EngineStartError where none does."""
+    def make(cls, parents: Iterable[Path] | None = None, on_bound: OnBound = ignore_bound) -> Spool:
+        """A new folder in the first of these that takes one. Raises EngineStartError where none does.
+
+        on_bound: told of a request whose processor took too long.
+        """
         candidates = [_IN_MEMORY, Path(tempfile.gettempdir())] if parents is None else list(parents)
         for parent in candidates:
             try:
                 # Made with mode 0700.
-                return cls(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
+                return cls(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)), on_bound)
             except OSError:
                 continue
         tried = " or ".join(str(parent) for parent in candidates)
@@ -92,11 +97,18 @@ class Spool:
         pages = list(newest_of_each(_content(watched.path)))
         for page in pages:
             if page is not None:
-                watched.failure = watched.failure or page.failure
+                self._note_failure(watched, page)
                 watched.is_heard = watched.is_heard or any(calls for calls, _ in page.rows)
         # All ranks of a tensor-parallel engine do the same work; it is one rank that counts.
         uses = _uses(watched, pages[0]) if pages and pages[0] is not None else ()
         return SpoolReport(watched.failure, uses, watched.is_heard)
+
+    def _note_failure(self, watched: _Watched, page: Page) -> None:
+        """The first one stays."""
+        if watched.failure is None and page.failure is not None:
+            watched.failure = page.failure
+            if page.is_interrupted:
+                self._on_bound(Bound.FOREIGN_TIME)
 
     def close(self, engine_id: EngineId) -> None:
         """Take the file away. What is still written about the request is lost. Idempotent."""

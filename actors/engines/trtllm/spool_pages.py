@@ -20,7 +20,7 @@ FILE_BYTES = MOST_BLOCKS * BLOCK_BYTES
 MOST_ROWS = 32
 
 _CHECKSUM = struct.Struct("<IH")
-_FACTS = struct.Struct("<QB")
+_FACTS = struct.Struct("<QBB")
 _ROW = struct.Struct("<Qd")
 _LONGEST_BODY = PAGE_BYTES - _CHECKSUM.size
 
@@ -30,12 +30,13 @@ class Page:
     """All that one process has to say about a request so far.
 
     number: counts the pages of a block, from 0. rows: calls and seconds of each logits processor.
-    failure: why the request cannot go on; no content in it.
+    failure: why the request cannot go on; no content in it. is_interrupted: it took too long.
     """
 
     number: int
     rows: tuple[tuple[int, float], ...] = ()
     failure: str | None = None
+    is_interrupted: bool = False
 
     def encode(self) -> bytes:
         """As many bytes as a page has; a failure that is too long loses its end.
@@ -44,7 +45,8 @@ class Page:
         """
         if len(self.rows) > MOST_ROWS:
             raise ValueError(f"{len(self.rows)} rows do not fit on a page")
-        body = _FACTS.pack(self.number, len(self.rows)) + b"".join(_ROW.pack(*row) for row in self.rows)
+        body = _FACTS.pack(self.number, self.is_interrupted, len(self.rows))
+        body += b"".join(_ROW.pack(*row) for row in self.rows)
         body += (self.failure or "").encode("utf-8", "replace")
         body = body[:_LONGEST_BODY]
         return (_CHECKSUM.pack(zlib.crc32(body), len(body)) + body).ljust(PAGE_BYTES, b"\0")
@@ -58,12 +60,12 @@ def decode(raw: bytes) -> Page | None:
     body = raw[_CHECKSUM.size : _CHECKSUM.size + length]
     if len(body) != length or length < _FACTS.size or zlib.crc32(body) != checksum:
         return None
-    number, count = _FACTS.unpack_from(body)
+    number, is_interrupted, count = _FACTS.unpack_from(body)
     end = _FACTS.size + count * _ROW.size
     if end > length:
         return None
     rows = tuple((calls, seconds) for calls, seconds in _ROW.iter_unpack(body[_FACTS.size : end]))
-    return Page(number, rows, body[end:].decode("utf-8", "ignore") or None)
+    return Page(number, rows, body[end:].decode("utf-8", "ignore") or None, bool(is_interrupted))
 
 
 def newest(block: bytes) -> Page | None:

@@ -22,10 +22,12 @@ class SpoolWriter:
         # Where our block begins, once we have one.
         self._at: int | None = None
 
-    def write(self, rows: Sequence[tuple[int, float]], failure: str | None) -> bool:
+    def write(
+        self, rows: Sequence[tuple[int, float]], failure: str | None, *, is_interrupted: bool = False
+    ) -> bool:
         """All that there is to say so far, as `Page` has it. Whether it was written; never raises."""
         try:
-            page = Page(self._number, tuple(rows), failure).encode()
+            page = Page(self._number, tuple(rows), failure, is_interrupted).encode()
             file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except (OSError, ValueError):
             return False

@@ -36,6 +36,7 @@ class Steersman:
         self._sequences: dict[SequenceKey, SteeredSequence] = {}
         self._spent = [(0, 0.0)] * len(orders.entries)
         self._failure: str | None = None
+        self._is_interrupted = False
         self._is_told = True
 
     def join(self) -> int:
@@ -65,6 +66,7 @@ class Steersman:
         except SteeringFailed as exc:
             return str(exc)
         except TookTooLong:
+            self._is_interrupted = True
             return f"{self._title} did not return within {self._patience.limit_s:g} s"
         except BaseException as exc:
             return f"{self._title} failed ({type(exc).__name__})"
@@ -101,7 +103,7 @@ class Steersman:
 
     def _tell(self) -> bool:
         with suppress(Exception):
-            return self._writer.write(self._spent, self._failure)
+            return self._writer.write(self._spent, self._failure, is_interrupted=self._is_interrupted)
         return False
 
     @property

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from actors.engines.trtllm.spool import Spool, SpoolReport
 from actors.engines.trtllm.spool_pages import BLOCK_BYTES, FILE_BYTES, MOST_BLOCKS
 from actors.engines.trtllm.spool_writer import SpoolWriter
+from protocols.bounds import Bound
 from protocols.errors import EngineStartError
 from protocols.steps import EngineId, ProcessorUse
 
@@ -57,6 +59,22 @@ def test_a_failure_stays(spool: Spool) -> None:
     assert spool.read(ONE).failure == "failed"
     writer.write([(2, 0.0)], None)
     assert spool.read(ONE).failure == "failed"
+
+
+def test_what_took_too_long_reaches_a_bound_once(tmp_path: Path) -> None:
+    """As with engine torch: a bound that is reached is counted."""
+    reached: Counter[Bound] = Counter()
+
+    def on_bound(bound: Bound, count: int = 1) -> None:
+        reached[bound] += count
+
+    spool = Spool.make([tmp_path], on_bound)
+    SpoolWriter(spool.open(ONE, ["a"])).write([(1, 10.0)], "failed")
+    SpoolWriter(spool.open(TWO, ["a"])).write([(1, 10.0)], "too long", is_interrupted=True)
+    for _ in range(2):
+        assert [spool.read(each).failure for each in (ONE, TWO)] == ["failed", "too long"]
+    assert reached == {Bound.FOREIGN_TIME: 1}
+    spool.remove()
 
 
 def test_requests_know_nothing_of_each_other(spool: Spool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from actors.engines.trtllm.spool_pages import (
 NUMBERS = st.integers(0, 2**64 - 1)
 ROWS = st.lists(st.tuples(NUMBERS, st.floats(0, 1e9)), max_size=MOST_ROWS).map(tuple)
 SHORT = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
-PAGES = st.builds(Page, NUMBERS, ROWS, SHORT)
+PAGES = st.builds(Page, NUMBERS, ROWS, SHORT, st.booleans())
 
 
 @given(PAGES)
@@ -69,7 +71,7 @@ def test_a_half_written_page_leaves_the_one_before_it(
     before: Page, after: Page, cut: int, is_second: bool
 ) -> None:
     """A reader in the middle of a write sees what was there before, or all of what is new."""
-    before, after = Page(4, before.rows, before.failure), Page(5, after.rows, after.failure)
+    before, after = replace(before, number=4), replace(after, number=5)
     older = Page(3, ((7, 7.0),), "older")
     torn = after.encode()[:cut] + older.encode()[cut:]
     pages = [before.encode(), torn] if is_second else [torn, before.encode()]
