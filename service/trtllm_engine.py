@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
 from actors.engines.trtllm.loading import Progress
 from protocols.bounds import OnBound
+from protocols.spec import Stage
 from service.models import ModelInvalid, ResolvedModel
 from service.models.facts import ModelFacts
 from service.options.settings import Settings
@@ -41,12 +42,12 @@ def build_trtllm(
         vocab_size=facts.vocab_size,
         context_length=context_length,
         bos_token_id=facts.bos_token_id,
-        arguments=arguments.values,
+        arguments=arguments.besides_model,
         role=runtime.role,
         allows_greedy_choices=bool(os.environ.get(_GREEDY_VARIABLE)),
         chooses_ranks=settings.resolution.get("conversation_affinity_dp_rank_source", str) == "engine",
         processors=processors,
-        publishes_kv_events=runtime.publishes_kv_events,
+        publishes_kv_events=runtime.publishes_kv_events and runtime.role is not Stage.DECODE,
         metrics_model=_served_name(settings, model) if runtime.publishes_engine_metrics else None,
         on_bound=on_bound,
     )
