@@ -10,6 +10,8 @@ from protocols.errors import MaintenanceFailed
 from tests.doubles.engines import ScriptedEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocols.spec import GenerationSpec
     from protocols.steps import EngineId
 
@@ -33,8 +35,8 @@ class MoodyMaintenance:
 
     memories = MEMORIES
 
-    def __init__(self, engine: ScriptedEngine) -> None:
-        self._engine = engine
+    def __init__(self, has_requests: Callable[[], object]) -> None:
+        self._has_requests = has_requests
         # Of every call but the first few, which have fates of their own.
         self.fate = Fate.WORKS
         self.fates: list[Fate] = []
@@ -69,7 +71,7 @@ class MoodyMaintenance:
 
     async def _do(self, what: str, memories: list[str]) -> None:
         assert not self.is_busy, "two calls at once"
-        assert not self._engine.live, "a call while a request is live"
+        assert not self._has_requests(), "a call while a request is live"
         self.is_busy = True
         self.calls.append(what)
         try:
@@ -105,7 +107,7 @@ class MoodyMaintenance:
                 continue
 
     def _change(self, what: str, memories: list[str]) -> None:
-        assert not self._engine.live, "memory changes while a request is live"
+        assert not self._has_requests(), "memory changes while a request is live"
         if what == "sleep":
             self.gone.update(memories)
         else:
@@ -119,7 +121,7 @@ class SleepyEngine(ScriptedEngine):
 
     def __init__(self, max_num_seqs: int = 8) -> None:
         super().__init__(max_num_seqs)
-        self.maintenance: MoodyMaintenance = MoodyMaintenance(self)
+        self.maintenance: MoodyMaintenance = MoodyMaintenance(lambda: self.live)
 
     def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
         assert not self.maintenance.asleep, f"a request while {sorted(self.maintenance.asleep)} is gone"
