@@ -1,9 +1,14 @@
-"""Rows about the KV cache as TensorRT-LLM serialises them."""
+"""Rows about the KV cache as TensorRT-LLM serialises them, and a router that hears what becomes of them."""
 
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from protocols.steps import KvCleared, KvLost, KvMalformed, KvRemoved, KvStored
+
+if TYPE_CHECKING:
+    from protocols.steps import KvEvent
 
 BLOCK = 4
 
@@ -62,3 +67,32 @@ class Telling:
         row: dict[str, Any] = {"event_id": next(self._ids), "data": data, **self._envelope}
         told = window or self._window
         return row if told is None else {**row, "window_size": told}
+
+
+class StrictRouter:
+    """What a router of one rank knows. Fails the test for everything that a real one would stumble over."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self.names: set[int] = set()
+
+    def hear(self, event: KvEvent) -> None:
+        """One event of the driver."""
+        match event:
+            case KvStored():
+                assert len(event.token_ids) == len(event.block_hashes) * self._block_tokens > 0, (
+                    "blocks are full"
+                )
+                parents = (event.parent_hash, *event.block_hashes)
+                for parent, name in zip(parents, event.block_hashes, strict=False):
+                    assert parent is None or parent in self.names, "parents come first"
+                    assert 0 <= name < 2**64
+                    self.names.add(name)
+            case KvRemoved():
+                assert event.block_hashes, "a removal of nothing"
+                assert self.names.issuperset(event.block_hashes), "only what was told is removed"
+                self.names.difference_update(event.block_hashes)
+            case KvCleared():
+                self.names.clear()
+            case KvLost() | KvMalformed():
+                assert event.count > 0

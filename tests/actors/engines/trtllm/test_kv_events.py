@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 
 from actors.engines.trtllm.kv_events import KvEventReader
 from protocols.steps import KvCleared, KvLost, KvMalformed, KvRemoved, KvStored
-from tests.actors.engines.trtllm.kv_telling import BLOCK, Telling, block
-
-if TYPE_CHECKING:
-    from protocols.steps import KvEvent
+from tests.actors.engines.trtllm.kv_telling import BLOCK, StrictRouter, Telling, block
 
 
 def tokens(*names: int) -> tuple[int, ...]:
@@ -299,36 +296,11 @@ Row = st.fixed_dictionaries(
 Rows = st.lists(mostly(Row, Json), min_size=5, max_size=25)
 
 
-class StrictRouter:
-    """What a router of one rank knows. Fails the test for everything that a real one would stumble over."""
-
-    def __init__(self) -> None:
-        self.names: set[int] = set()
-
-    def hear(self, event: KvEvent) -> None:
-        match event:
-            case KvStored():
-                assert len(event.token_ids) == len(event.block_hashes) * BLOCK > 0, "blocks are full"
-                parents = (event.parent_hash, *event.block_hashes)
-                for parent, name in zip(parents, event.block_hashes, strict=False):
-                    assert parent is None or parent in self.names, "parents come first"
-                    assert 0 <= name < 2**64
-                    self.names.add(name)
-            case KvRemoved():
-                assert event.block_hashes, "a removal of nothing"
-                assert self.names.issuperset(event.block_hashes), "only what was told is removed"
-                self.names.difference_update(event.block_hashes)
-            case KvCleared():
-                self.names.clear()
-            case KvLost() | KvMalformed():
-                assert event.count > 0
-
-
 @given(rows=Rows, cuts=st.lists(st.integers(0, 25), max_size=3))
 def test_whatever_an_engine_says_routers_are_told_what_can_be(rows: list[Any], cuts: list[int]) -> None:
     """Any rows, in any pieces: nothing is raised, and every rank's router could follow."""
     reader = KvEventReader(BLOCK, ranks=2)
-    routers = [StrictRouter(), StrictRouter()]
+    routers = [StrictRouter(BLOCK), StrictRouter(BLOCK)]
     ids = defaultdict[str, "count[int]"](lambda: count(5))
     for row in rows:
         if isinstance(row, dict) and "data" in row:
