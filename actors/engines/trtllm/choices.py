@@ -25,6 +25,7 @@ def choice_pattern(constraint: object, field: str) -> str:
 def _literal(character: str) -> str:
     if character in _SPECIAL:
         return f"\\{character}"
-    # Control characters by their numbers: a zero in a pattern ends the process that xgrammar runs in.
+    # Control characters by their numbers: a zero in a pattern ends the process that xgrammar runs in. With
+    # four digits: of two it would read on.
     is_control = character < " " or character == "\x7f"
-    return f"\\x{ord(character):02x}" if is_control else character
+    return f"\\u{ord(character):04x}" if is_control else character

@@ -70,7 +70,7 @@ class XgrammarJudge:
             matcher.fill_next_token_bitmask(mask)
             if time.thread_time() - started_s > FIRST_MASK_S:
                 raise _refusal(guided, f"{TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)")
-            bits = numpy.unpackbits(mask[0].numpy().view(numpy.uint8), bitorder="little")
+            bits = numpy.unpackbits(numpy.asarray(mask[0]).view(numpy.uint8), bitorder="little")
             bits[list(self._vocabulary.ends)] = 0
             if not bits.any():
                 if not tried:
