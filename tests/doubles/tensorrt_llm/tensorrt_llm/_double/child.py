@@ -91,6 +91,9 @@ class Desk:
             loop.call_soon_threadsafe(self._on_message, message)
 
     def _on_message(self, message: object) -> None:
+        """An engine that is stuck notices nothing, not even that it should leave; polls find nothing new."""
+        if self._dying.is_stuck and not (isinstance(message, Call) and message.method.startswith("fetch")):
+            return
         match message:
             case GenerationRequest():
                 self._room.on_request(message)
@@ -100,11 +103,10 @@ class Desk:
                 task = asyncio.create_task(self._answer(message))
                 self._calls.add(task)
                 task.add_done_callback(self._calls.discard)
-            case Quit() if not self._dying.is_stuck:
+            case Quit():
                 self._left.set()
             case _:
-                # A process that is stuck does not even notice that it should leave.
-                return
+                raise TypeError(f"unknown message of type {type(message).__name__}")
 
     async def _answer(self, call: Call) -> None:
         try:

@@ -70,7 +70,9 @@ def settings_of(args: TorchLlmArgs) -> Settings:
         stats_length=args.max_stats_len,
         has_lora=args.lora_config is not None,
         transceiver=_transceiver(args),
-        restore_modes=None if sleep is None else {_word(k): _word(v) for k, v in sleep.restore_modes.items()},
+        restore_modes=None
+        if sleep is None
+        else {tag.value: mode.name for tag, mode in sleep.restore_modes.items()},
         batched_processor=cast("BatchedLogitsProcessor | None", args.batched_logits_processor),
     )
 

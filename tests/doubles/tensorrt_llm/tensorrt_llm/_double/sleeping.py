@@ -69,7 +69,7 @@ class Sleeping:
 
     def _mode(self, tag: str) -> str:
         assert self._modes is not None
-        return self._modes.get(tag, "NONE" if tag == _KV_CACHE else "PINNED").upper()
+        return self._modes.get(tag, "NONE" if tag == _KV_CACHE else "PINNED")
 
     def _maybe_fail(self, method: str, tag: str) -> None:
         if self._fails[method] == tag:

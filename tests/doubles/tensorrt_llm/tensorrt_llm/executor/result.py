@@ -202,8 +202,8 @@ class GenerationResult:
             response = EngineDeadError(RuntimeError("the double was told to be dead"))
         self._responses += 1
         match response:
-            case EngineDeadError():
-                # Done and without an error: whoever reads again finds what looks like a success.
+            case RuntimeError():
+                # The engine is dead. Done, and no error: who reads again finds what looks like a success.
                 self._done = True
                 raise response
             case ErrorResponse():
