@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from protocols.errors import InternalError, InvalidRequest, MaintenanceFailed
 from protocols.maintenance import Maintenance
-from protocols.telemetry import DrainReport
+from protocols.telemetry import DrainReport, WorkerState
 from service.maintenance_call import EngineCall
 from service.telemetry.logs import get_logger
 
@@ -72,11 +72,14 @@ class SleepCoordinator:
         return [] if maintenance is None else sorted(maintenance.asleep)
 
     def vouches(self) -> bool:
-        """Whether health probes are answered without the engine, which is not there to work at them.
+        """Whether health probes are answered without the engine: the worker sleeps, or was drained by hand.
 
-        Else a worker with the framework's canary on would be killed in its sleep.
+        The door is shut for them as for anybody, and whoever is out of service with the framework's canary on
+        would be killed for that.
         """
-        return not (self.is_awake or self._worker.death.is_dead)
+        graph = self._worker.graph
+        is_drained = graph is not None and graph.drain.state is WorkerState.DRAINED
+        return (is_drained or not self.is_awake) and not self._worker.is_stopping
 
     def note_drain(self, *, is_wished: bool) -> None:
         """Somebody drains by hand, or takes that back: whether the worker serves when it wakes."""

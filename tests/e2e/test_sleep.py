@@ -31,17 +31,20 @@ def answers(stack: Stack) -> bool:
     return bool(models) and stack.client.post("/v1/completions", {"model": models[0], **body})[0] == 200
 
 
-def test_a_worker_sleeps_in_peace_and_serves_again(new_stack: StackFactory) -> None:
-    """No request reaches it, its health says 200 all the while, and after `wake` all is as before."""
+@pytest.mark.parametrize(("out", "back"), [("sleep", "wake"), ("drain", "resume")])
+def test_a_worker_out_of_service_is_healthy_and_serves_again(
+    new_stack: StackFactory, out: str, back: str
+) -> None:
+    """No request reaches it, its health says 200 all the while, and then all is as before."""
     stack = new_stack(program=PROGRAM, environ=CANARY)
     (worker,) = stack.workers
     assert answers(stack)
     with HealthWatch(worker) as health:
-        assert worker.control("sleep")["memory"] == "asleep"
+        assert worker.control(out)["state"] == "drained"
         wait_until(lambda: not answers(stack), "the frontend goes on asking", 20.0)
         time.sleep(ASLEEP_S)
-        assert worker.status()["asleep"] == ["kv_cache"]
-        assert worker.control("wake")["state"] == "serving"
+        assert worker.status()["asleep"] == (["kv_cache"] if out == "sleep" else [])
+        assert worker.control(back)["state"] == "serving"
         wait_until(lambda: answers(stack), "no way back", 20.0)
     assert health.bad == []
     assert health.polls > ASLEEP_S

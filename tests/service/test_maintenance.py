@@ -247,16 +247,17 @@ def test_before_the_start_nothing_sleeps(open_worker: OpenWorker) -> None:
                 worker.control(name)
 
 
-def test_a_health_probe_of_a_sleeper_is_answered_without_the_engine(open_worker: OpenWorker) -> None:
-    """A worker is not killed for its sleep; awake, its engine has to work for the answer again."""
+@pytest.mark.parametrize(("out", "back"), [("sleep", "wake"), ("drain", "resume")])
+def test_a_health_probe_is_answered_without_the_engine(open_worker: OpenWorker, out: str, back: str) -> None:
+    """A worker is not killed for being out of service; afterwards its engine has to work for the answer."""
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep")
+        worker.control(out)
         for _ in range(3):
             assert worker.generate(wire_request(**PROBE)).read_to_end().finish_reasons == ["length"]
         assert engine.submitted == {}
-        worker.control("wake")
+        worker.control(back)
         probe = worker.ask(wire_request(**PROBE))
         worker.until(lambda: engine.live)
         (number,) = engine.live

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tensorrt_llm import LLM
-
 pytestmark = pytest.mark.anyio
 
 ABLE: dict[str, Any] = {"sleep_config": {}, "kv_cache_config": {"enable_block_reuse": False}}
@@ -44,7 +42,7 @@ def model(tmp_path: Path) -> Path:
     return write_folder(tmp_path)
 
 
-def maintenance_of(llm: LLM, model: Path, arguments: dict[str, Any], lost: list[str]) -> TrtllmMaintenance:
+def maintenance_of(llm: Any, model: Path, arguments: dict[str, Any], lost: list[str]) -> TrtllmMaintenance:
     """As the driver makes it; `lost` grows when it says that the cache is."""
     config = TrtllmConfig(model_path=model, vocab_size=8, context_length=8, arguments=arguments)
     return TrtllmMaintenance(lambda: llm, MemoryRules.of(config), lambda: lost.append("cache"))
@@ -53,7 +51,7 @@ def maintenance_of(llm: LLM, model: Path, arguments: dict[str, Any], lost: list[
 @pytest.mark.parametrize("gpus", [1, 2])
 async def test_every_kind_of_memory_goes_and_comes_back(model: Path, gpus: int) -> None:
     """On every rank; the engine works as before."""
-    arguments = ABLE | {"tensor_parallel_size": gpus}
+    arguments: dict[str, Any] = {**ABLE, "tensor_parallel_size": gpus}
     with open_llm(model, environ={"DOUBLE_GPUS": str(gpus)}, **arguments) as llm:
         lost: list[str] = []
         maintenance = maintenance_of(llm, model, arguments, lost)
