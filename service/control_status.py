@@ -33,7 +33,7 @@ def status_of(worker: ActorEngine, sleeper: SleepCoordinator) -> dict[str, Any]:
         "waiting": graph.executor.waiting_requests,
         "in_flight": graph.executor.running_sequences,
         "readers": worker.open_readers,
-        "transfers": transfers,
+        "pending_transfers": transfers,
         "in_discovery": is_listed,
         "safe_to_delete": is_drained and graph.executor.is_idle and not (worker.open_readers or transfers),
         "memory": sleeper.state.value,

@@ -65,7 +65,7 @@ def test_status_counts_what_is_there(open_worker: OpenWorker) -> None:
             "waiting": 1,
             "in_flight": 1,
             "readers": 2,
-            "transfers": 0,
+            "pending_transfers": 0,
             "in_discovery": True,
             "safe_to_delete": False,
             "memory": "awake",
@@ -214,7 +214,11 @@ def test_a_cache_that_may_still_be_fetched_is_waited_for(open_worker: OpenWorker
         worker.open()
         engine.pending_transfers = 1
         in_time = worker.control("drain", timeout_s=0)
-        assert (in_time["state"], in_time["transfers"], in_time["safe_to_delete"]) == ("drained", 1, False)
+        assert (in_time["state"], in_time["pending_transfers"], in_time["safe_to_delete"]) == (
+            "drained",
+            1,
+            False,
+        )
         draining = worker.loop.begin(worker.facade.engine_control("drain", {"timeout_s": 60}))
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINED)
         assert not draining.done()
