@@ -39,6 +39,7 @@ def check_rules(
     _check_request_limit(resolution, complaints)
     _check_sizes(resolution, engine, complaints)
     _check_kv_events(resolution, engine, complaints)
+    _warn_about_tensorrt_variables(engine, environ, complaints)
 
 
 def _check_kv_events(resolution: Resolution, engine: EngineName, complaints: Complaints) -> None:
@@ -47,6 +48,21 @@ def _check_kv_events(resolution: Resolution, engine: EngineName, complaints: Com
         complaints.refuse(
             wanted.where, "true", "--engine synthetic has no KV cache whose blocks could be published"
         )
+
+
+# What upstream's worker for TensorRT-LLM does with them, this one does not.
+_NOT_DONE = {
+    "DYN_FORWARDPASS_METRIC_PORT": "this worker publishes no metrics of forward passes",
+    "DYN_TRTLLM_KV_EVENT_HOSTS": "this worker polls KV events, nobody streams them",
+}
+
+
+def _warn_about_tensorrt_variables(
+    engine: EngineName, environ: Mapping[str, str], complaints: Complaints
+) -> None:
+    for name, why in _NOT_DONE.items():
+        if engine == "trtllm" and name in environ:
+            complaints.warn(f"{name} has no effect: {why}")
 
 
 def expand_template(name: str) -> Path:

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocols.spec import Stage
-from service.options.engine_arguments.tree import Leaf, Tree, branch, find, given_by, merge, value_at, without
+from service.options.engine_arguments.tree import (
+    Leaf,
+    Tree,
+    branch,
+    find,
+    given_by,
+    merge,
+    place,
+    value_at,
+    without,
+)
 from service.options.engine_arguments.unusable import UNTRIED, WITHOUT_EFFECT
 from service.options.engine_arguments.worker_flags import (
     AFFINITY,
@@ -138,7 +148,5 @@ class Adjustment:
 
 
 def _place(tree: Tree, path: str) -> str:
-    """FILE:a.b, or the flag alone where that says it; "" where nobody gave it."""
     node = find(tree, path)
-    where = "" if node is None else given_by(node)
-    return where if where.startswith("--") or not where else f"{where}:{path}"
+    return place("" if node is None else given_by(node), path)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.command_line import ENGINE_ARGUMENT_PREFIX
 from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, WORDS
-from service.options.engine_arguments.tree import Node, Tree, find, given_by, plain
+from service.options.engine_arguments.tree import Node, Tree, find, given_by, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
 from service.options.nearest import nearest
 
@@ -69,7 +68,4 @@ class NameCheck:
         self.complaints.refuse(self._place(path, node), plain(node), why)
 
     def _place(self, path: str, node: Node) -> str:
-        """FILE:a.b, or the dotted flag itself, which holds the path already."""
-        where = given_by(node) or self.where
-        is_dotted = where.startswith(ENGINE_ARGUMENT_PREFIX) and f".{path}." in f"{where}."
-        return where if is_dotted else f"{where}:{path}"
+        return place(given_by(node) or self.where, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.tree import Tree, find, given_by, value_at
+from service.options.engine_arguments.tree import Tree, find, given_by, place, value_at
 
 if TYPE_CHECKING:
     from service.options.errors import Complaints
@@ -63,4 +63,4 @@ class Reader:
         return "" if node is None else given_by(node)
 
     def _refuse(self, path: str, value: object, allowed: str) -> None:
-        self.complaints.refuse(f"{self.where(path)}:{path}", value, allowed)
+        self.complaints.refuse(place(self.where(path), path), value, allowed)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from service.options.command_line import ENGINE_ARGUMENT_PREFIX
 from service.options.values import Secret
 
 # Environment variables for the engine's processes: their values may be passwords.
@@ -105,6 +106,12 @@ def given_by(node: Node) -> str:
     if isinstance(node, Leaf):
         return node.where
     return next((name for name in (given_by(child) for child in node.values()) if name), "")
+
+
+def place(where: str, path: str) -> str:
+    """What an operator has to look for: FILE:a.b, or a dotted flag, which holds the path already."""
+    is_dotted = where.startswith(ENGINE_ARGUMENT_PREFIX) and f".{path}." in f"{where}."
+    return where if is_dotted or not where else f"{where}:{path}"
 
 
 def show(path: str, node: Node) -> str:

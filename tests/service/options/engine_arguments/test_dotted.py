@@ -1,0 +1,102 @@
+"""Dotted flags: how their words are read, and what contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.options.engine_arguments.dotted import infer
+from tests.service.options.world import load, refused
+
+_TRTLLM = ("--engine", "trtllm")
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("none", None),
+        ("NULL", None),
+        ("7", 7),
+        ("-7", -7),
+        ("0.5", 0.5),
+        ("1e3", 1000.0),
+        ("true", True),
+        ("False", False),
+        ("fp8", "fp8"),
+        ("", ""),
+        ("[1, 2]", "[1, 2]"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_words_are_read_in_upstreams_order(word: str, value: object) -> None:
+    """Nothing, a whole number, a number, yes or no, else the text."""
+    found = infer(word)
+    assert (found, type(found)) == (value, type(value))
+
+
+@given(st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_come_back(number: float) -> None:
+    """As Python writes them."""
+    assert infer(repr(number)) == number
+
+
+@given(st.text(max_size=50))
+def test_any_word_is_read_or_refused(word: str) -> None:
+    """Nothing else can come of it."""
+    try:
+        found = infer(word)
+    except ValueError:
+        return
+    assert found is None or isinstance(found, bool | int | float | str)
+
+
+@pytest.mark.parametrize("word", ["inf", "-inf", "nan", "Infinity"])
+def test_what_is_no_finite_number_is_refused(word: str) -> None:
+    """No argument means it."""
+    line = refused(*_TRTLLM, f"--trtllm.kv_cache_config.free_gpu_memory_fraction={word}")
+    assert line.endswith("is no finite number")
+
+
+@pytest.mark.parametrize("with_equals", [True, False])
+def test_dotted_flags_become_objects(with_equals: bool) -> None:
+    """Both ways of writing them; those of one object come together."""
+    flags = {"kv_cache_config.dtype": "fp8", "kv_cache_config.max_tokens": "100", "max_batch_size": "3"}
+    words = [
+        word
+        for path, text in flags.items()
+        for word in ([f"--trtllm.{path}={text}"] if with_equals else [f"--trtllm.{path}", text])
+    ]
+    arguments = load(*_TRTLLM, *words).engine_arguments
+    assert arguments is not None
+    assert arguments.max_batch_size == 3
+    assert arguments.values["kv_cache_config"] == {
+        "dtype": "fp8",
+        "free_gpu_memory_fraction": 0.9,
+        "max_tokens": 100,
+        "tokens_per_block": 32,
+    }
+
+
+def test_a_path_through_a_value_is_refused() -> None:
+    """In either order of the flags."""
+    words = ["--trtllm.kv_cache_config", "none", "--trtllm.kv_cache_config.dtype", "fp8"]
+    for argv in (words, words[2:] + words[:2]):
+        assert "contradicts --trtllm.kv_cache_config, which gives all of it a value" in refused(
+            *_TRTLLM, *argv
+        )
+
+
+def test_the_last_of_two_equal_flags_wins_aloud() -> None:
+    """As with every other flag."""
+    settings = load(*_TRTLLM, "--trtllm.max_batch_size", "3", "--trtllm.max_batch_size", "4")
+    assert settings.engine.max_num_seqs == 4
+    assert settings.warnings == ("--trtllm.max_batch_size: the last value wins; it was given before",)
+
+
+def test_dotted_flags_exclude_the_json_object() -> None:
+    """Upstream ends with 1 here; the line names both."""
+    words = [*_TRTLLM, "--override-engine-args", "{}", "--trtllm.max_batch_size", "3"]
+    assert refused(*words) == (
+        "--override-engine-args: cannot be combined with --trtllm.max_batch_size: give all of it in one way"
+    )

@@ -1,0 +1,149 @@
+"""Names and values that TensorRT-LLM, or this worker, has no use for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, WORDS
+from service.options.engine_arguments.unusable import RETIRED, UNTRIED, UNUSABLE, WITHOUT_EFFECT
+from tests.service.options.world import load, refused, with_tensorrt
+
+_TRTLLM = ("--engine", "trtllm")
+_NAMES = st.from_regex(r"[a-z_]{1,20}", fullmatch=True)
+_CLOSED = ["", *(path for path, section in SECTIONS.items() if not section.is_open)]
+
+
+def _with(path: str, value: object) -> str:
+    """An override that holds this value there."""
+    document = value
+    for key in reversed(path.split(".")):
+        document = {key: document}
+    return f"--override-engine-args={json.dumps(document)}"
+
+
+@given(st.sampled_from(_CLOSED), _NAMES)
+def test_an_unknown_name_never_passes(section: str, name: str) -> None:
+    """At every depth that is known, with a name of the same place as a guess."""
+    known = SECTIONS[section].fields if section else LLM_FIELDS
+    path = f"{section}.{name}" if section else name
+    assume(name not in known and path not in UNUSABLE and path not in RETIRED)
+    (line,) = [line for line in refused(*_TRTLLM, _with(path, 1)).splitlines() if "unknown key" in line]
+    start, guess = line.rsplit(" ", maxsplit=1)
+    assert start == f"--override-engine-args:{path}: unknown key; the nearest is"
+    assert guess in known
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("kv_cache_confg", "kv_cache_config"),
+        ("kv_cache_config.free_gpu_mem_fraction", "free_gpu_memory_fraction"),
+        ("scheduler_config.dynamic_batch_config.enable_batch_tuning", "enable_batch_size_tuning"),
+        ("cache_transceiver_config.max_tokens_in_bufer", "max_tokens_in_buffer"),
+        ("lora_config.max_rank", "max_loras"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_right_one(wrong: str, right: str) -> None:
+    """Field report S15, at several depths; a dotted flag is named alone, since it holds the path."""
+    assert refused(*_TRTLLM, _with(wrong, {"x": 1})).endswith(f"unknown key; the nearest is {right}")
+    assert refused(*_TRTLLM, f"--trtllm.{wrong}.x", "1").startswith(f"--trtllm.{wrong}.x: unknown key")
+
+
+@pytest.mark.parametrize("path", sorted(RETIRED))
+def test_names_of_older_versions_have_a_sentence(path: str) -> None:
+    """What to write instead, or that nothing is."""
+    assert refused(*_TRTLLM, _with(path, 1)) == f"--override-engine-args:{path}: {RETIRED[path]}"
+
+
+def test_another_version_decides_itself() -> None:
+    """The table is of one version: with another one installed unknown and retired names only warn."""
+    settings = load(*_TRTLLM, _with("build_config", {"x": 1}), installed=with_tensorrt("1.2.0"), facts=None)
+    assert settings.engine_arguments is not None
+    assert settings.engine_arguments.values["build_config"] == {"x": 1}
+    (warning,) = settings.warnings
+    assert warning.startswith("--override-engine-args:build_config: is gone")
+    assert warning.endswith("(as of 1.3.0rc22; 1.2.0 is installed and decides)")
+    refused(*_TRTLLM, _with("build_config", {"x": 1}), installed=with_tensorrt())
+
+
+def test_open_objects_take_any_name() -> None:
+    """Those whose fields are not known, or not all."""
+    for path in ("moe_config.new", "speculative_config.a.b", "kv_connector_config.new", "model_kwargs.x"):
+        assert load(*_TRTLLM, _with(path, 1)).warnings == ()
+
+
+@pytest.mark.parametrize("path", sorted(UNUSABLE))
+def test_what_this_worker_cannot_use_is_refused(path: str) -> None:
+    """With the reason, whatever version is installed; values that ask for nothing pass."""
+    for installed in (with_tensorrt(), with_tensorrt("1.4.0")):
+        (line,) = refused(*_TRTLLM, _with(path, "gms"), installed=installed).splitlines()
+        assert line == f"--override-engine-args:{path}: value 'gms': {UNUSABLE[path].why}"
+    for value in UNUSABLE[path].accepts:
+        assert load(*_TRTLLM, _with(path, value)).warnings == ()
+
+
+@pytest.mark.parametrize("path", sorted(WORDS))
+def test_words_are_compared_as_tensorrt_does(path: str) -> None:
+    """Upper and lower case are not the same there."""
+    for word in WORDS[path]:
+        load(*_TRTLLM, _with(path, word))
+    assert "allowed: one of " in refused(*_TRTLLM, _with(path, "ucX"))
+
+
+@pytest.mark.parametrize("path", sorted(SECTIONS))
+def test_objects_must_be_objects(path: str) -> None:
+    """Another value is refused by name; null where it would mean nothing, too."""
+    assert "must be an object" in refused(*_TRTLLM, _with(path, 3))
+    assert "must be an object" in refused(*_TRTLLM, _with(path, [1]))
+    if SECTIONS[path].may_be_null:
+        load(*_TRTLLM, _with(path, None))
+    else:
+        assert "has no value" in refused(*_TRTLLM, _with(path, None))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("max_batch_size", 0),
+        ("max_batch_size", "16"),
+        ("max_num_tokens", True),
+        ("max_seq_len", 1.5),
+        ("tensor_parallel_size", {"x": 1}),
+        ("kv_cache_config.tokens_per_block", -1),
+        ("kv_cache_config.event_buffer_max_size", -1),
+        ("kv_cache_config.free_gpu_memory_fraction", 1.5),
+        ("kv_cache_config.free_gpu_memory_fraction", True),
+        ("kv_cache_config.free_gpu_memory_fraction", "0.5"),
+        ("cache_transceiver_config.kv_transfer_timeout_ms", 0),
+        ("enable_attention_dp", "true"),
+        ("enable_chunked_prefill", 1),
+        ("reasoning_parser", 7),
+    ],
+)
+def test_values_that_the_worker_counts_with_have_their_type(path: str, value: object) -> None:
+    """It would count with something else than TensorRT-LLM does."""
+    line = refused(*_TRTLLM, _with(path, value))
+    assert line.startswith(f"--override-engine-args:{path}: value ")
+    assert "allowed: " in line
+
+
+@pytest.mark.parametrize("key", sorted(WITHOUT_EFFECT))
+def test_what_has_no_effect_is_taken_out_and_named(key: str) -> None:
+    """TensorRT-LLM is not even told."""
+    settings = load(*_TRTLLM, _with(key, 4))
+    assert settings.warnings == (f"--override-engine-args:{key} has no effect: {WITHOUT_EFFECT[key]}",)
+    assert settings.engine_arguments is not None
+    assert key not in settings.engine_arguments.values
+
+
+@pytest.mark.parametrize("key", sorted(UNTRIED))
+def test_what_was_never_tried_is_passed_on_with_a_warning(key: str) -> None:
+    """The operator may know better."""
+    settings = load(*_TRTLLM, _with(key, "ray"))
+    assert settings.engine_arguments is not None
+    assert settings.engine_arguments.values[key] == "ray"
+    assert len(settings.warnings) == 1
