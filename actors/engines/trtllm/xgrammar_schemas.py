@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from actors.engines.grammars.plain import as_list, as_object
+from actors.engines.grammars.plain import as_list, as_object, write_json
 from actors.engines.grammars.schemas import ASSERTIONS, inner_schemas
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
 from protocols.errors import InvalidRequest
@@ -26,6 +26,7 @@ _OF_ARRAYS = frozenset({"minItems", "maxItems"})
 # Without a "type" it looks at these, and then takes the type for granted.
 _TELL_OBJECTS = frozenset({"properties", "additionalProperties"})
 _TELL_ARRAYS = frozenset({"items", "prefixItems"})
+_TWICE = "the back-end xgrammar could write one name several times"
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -111,20 +112,31 @@ def _check_strings(members: dict[str, Any], field: str) -> None:
 
 def _check_objects(members: dict[str, Any], field: str) -> None:
     properties = as_object(members.get("properties")) or {}
+    _check_names(properties, as_list(members.get("required")) or [], field)
     if "patternProperties" in members:
         for keyword in ("properties", "required"):
             if keyword in members:
                 raise _beside(field, keyword, "patternProperties")
         for pattern in as_object(members["patternProperties"]) or {}:
             check_pattern(pattern, f"{field}.patternProperties")
-    for name in as_list(members.get("required")) or []:
+    more = members.get("additionalProperties", False)
+    if properties and more is not False:
+        allowed = f"false beside 'properties': {_TWICE}"
+        raise InvalidRequest(f"{field}.additionalProperties", more, allowed)
+    least = members.get("minProperties")
+    if isinstance(least, int | float) and least > 1 and not properties:
+        raise InvalidRequest(f"{field}.minProperties", least, f"at most 1 without 'properties': {_TWICE}")
+
+
+def _check_names(properties: dict[str, Any], required: list[Any], field: str) -> None:
+    for name in properties:
+        if write_json(name) != f'"{name}"':
+            allowed = "names that JSON writes as they are: the back-end xgrammar escapes none"
+            raise InvalidRequest(f"{field}.properties", name, allowed)
+    for name in required:
         if name not in properties:
             allowed = "names of 'properties': the back-end xgrammar obeys no others"
             raise InvalidRequest(f"{field}.required", name, allowed)
-    more = members.get("additionalProperties", False)
-    if properties and more is not False:
-        allowed = "false beside 'properties': the back-end xgrammar could write those a second time"
-        raise InvalidRequest(f"{field}.additionalProperties", more, allowed)
 
 
 def _beside(field: str, keyword: str, ruling: str) -> InvalidRequest:

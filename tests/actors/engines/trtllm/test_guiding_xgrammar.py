@@ -73,6 +73,8 @@ def test_what_is_obeyed(schema: Any) -> None:
             "json",
             "'properties'",
         ),
+        ({"type": "object", "properties": {'a"': INTEGER}}, "json.properties", "a"),
+        ({"type": "object", "additionalProperties": INTEGER, "minProperties": 2}, "json.minProperties", "2"),
         ({"type": "array", "items": {"anyOf": [{"maxLength": 1}]}}, "json.items.anyOf[0]", "'maxLength'"),
         ({"$ref": "#/$defs/x", "$defs": {"x": {"minLength": 1}}}, "json.$defs.x", "'minLength'"),
         ({"type": "string", "pattern": "a^b"}, "json.pattern", "'a^b'"),
