@@ -15,6 +15,8 @@ from tests.e2e.stacks import ROOT
 # What depends on the framework: its objects, its order of calls, its frontend and its shutdown.
 _CONTRACT = (
     "tests/service/test_framework.py",
+    "tests/service/test_control_drain.py",
+    "tests/service/test_control_status.py",
     "tests/service/test_controls.py",
     "tests/service/test_death_path.py",
     "tests/service/test_discovery.py",
@@ -26,6 +28,7 @@ _CONTRACT = (
     "tests/service/test_facade_lets_go.py",
     "tests/service/test_facade_lifecycle.py",
     "tests/service/test_kv_publishing.py",
+    "tests/service/test_maintenance.py",
     "tests/service/test_readers.py",
     "tests/service/test_stop_signals.py",
 )

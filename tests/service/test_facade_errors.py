@@ -39,6 +39,7 @@ MAPPING: dict[type[ServiceError], tuple[ServiceError, type[Exception], int | Non
     errors.DeadlineExceeded: (errors.DeadlineExceeded(1.0), HttpError, expected().deadline),
     errors.ReaderStalled: (errors.ReaderStalled(1.0), Unknown, None),
     errors.GenerationFailed: (errors.GenerationFailed("text"), Unknown, None),
+    errors.MaintenanceFailed: (errors.MaintenanceFailed("text"), Unknown, None),
     errors.EngineShutdown: (errors.EngineShutdown("bye"), FrameworkEngineShutdown, None),
     errors.EngineDead: (errors.EngineDead("dead"), FrameworkEngineShutdown, None),
     errors.InternalError: (errors.InternalError("a secret"), Unknown, None),
