@@ -219,6 +219,7 @@ class Ledger:
             sampling=ticket.sampling,
             max_tokens=ticket.max_tokens,
             predecessor=ticket.predecessor,
+            engine_timing=ticket.engine_timing,
             is_moved=_is_moved(ticket, outcome),
             reject_reason=reject_reason_of(terminal.error) if outcome is Outcome.REFUSED else None,
             refused_field=refused_field_of(terminal.error),

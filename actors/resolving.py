@@ -15,6 +15,7 @@ from typing import Any
 from actors.asked_processors import asked_processors
 from actors.choice_search import choice_search
 from actors.placement import place
+from actors.together import check_together
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
@@ -25,8 +26,6 @@ from protocols.spec import (
     Output,
     ProcessorEntry,
     Sampling,
-    Search,
-    Stage,
     StopRules,
 )
 
@@ -67,17 +66,15 @@ class SpecRules:
         self._check_prompt(request.token_ids)
         placed = place(request, self.engine, self.capabilities, self.info)
         options = request.sampling_options
-        n, sampling = self._choices(options), self._sampling(options)
-        search = choice_search(options, n, self.engine, self.capabilities, self.capacity)
-        self._check_together(n, sampling, search, placed.stage)
-        return GenerationSpec(
+        n = self._choices(options)
+        spec = GenerationSpec(
             prompt=tuple(request.token_ids),
             n=n,
-            search=search,
-            sampling=sampling,
+            search=choice_search(options, n, self.engine, self.capabilities, self.capacity),
+            sampling=self._sampling(options),
             stop=self._stop_rules(request),
             output=self._output(request),
-            guided=self._guided(request.sampling_options),
+            guided=self._guided(options),
             processors=self.default_processors
             + asked_processors(request.annotations, self.capabilities.processors),
             thinking_tokens=request.stop_conditions.max_thinking_tokens,
@@ -90,6 +87,8 @@ class SpecRules:
             cache_salt=placed.cache_salt,
             is_probe=request.is_probe,
         )
+        check_together(spec, self.capabilities)
+        return spec
 
     def _refuse_unsupported(self, request: GenerateRequest) -> None:
         can = self.capabilities
@@ -128,17 +127,6 @@ class SpecRules:
         if not 1 <= n <= most:
             raise InvalidRequest("sampling_options.n", n, f"1 to {most} with engine {self.engine!r}")
         return n
-
-    def _check_together(self, n: int, sampling: Sampling, search: Search | None, stage: Stage) -> None:
-        """What goes alone and not together."""
-        if stage is not Stage.WHOLE and (n > 1 or search is not None):
-            allowed = "1 choice; a KV cache is handed over for one answer only"
-            raise InvalidRequest("sampling_options.n", n, allowed)
-        is_sampled = search is None or not search.is_beam
-        width = n if search is None else search.width
-        if width > 1 and is_sampled and sampling.is_greedy and self.capabilities.greedy_choices:
-            allowed = f"1 choice without sampling, or a temperature; {self.capabilities.greedy_choices}"
-            raise InvalidRequest("sampling_options.n", n, allowed)
 
     def _sampling(self, options: SamplingOptions) -> Sampling:
         sampling = Sampling(

@@ -170,7 +170,9 @@ class Engine(Protocol):
     async def next_step(self) -> EngineStep:
         """Wait for the next step. One caller at a time. Raises EngineDead with its cause, or after `stop`.
 
-        Holds at most 4 undelivered steps; then the engine waits. Cancelling the call loses nothing.
+        Holds at most 4 undelivered steps; then an engine that can pause waits. What one that cannot says
+        meanwhile grows into one step: its requests have reserved room for all of it. Cancelling the call
+        loses nothing.
         Every call gives the loop at least one turn, so that a fast engine starves nobody.
         """
         ...

@@ -16,7 +16,7 @@ from protocols.bounds import Bound
 from protocols.errors import FailureCause
 from protocols.rejections import RejectReason
 from protocols.spec import Sampling
-from protocols.steps import EngineStep
+from protocols.steps import EngineStep, EngineTiming
 from protocols.trace_link import TraceLink
 
 
@@ -99,6 +99,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     preemptions: how often a sequence of it lost its memory to another request and was computed again;
     preempted_s: when, of the first few.
     sampling, max_tokens: of the resolved request. predecessor: of a request that began on another worker.
+    engine_timing: what the engine itself measured of it; None where it did not.
     is_moved: a drain interrupted it, and a frontend can continue it on another worker.
     failure_cause: of those whose outcome is failed. reject_reason: of those whose outcome is refused, and
     refused_field the part of the request that was wrong, if it was that.
@@ -134,6 +135,7 @@ class RequestStory(Struct, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     max_tokens: int | None = None
     predecessor: TraceLink | None = None
+    engine_timing: EngineTiming | None = None
     is_moved: bool = False
     failure_cause: FailureCause | None = None
     reject_reason: RejectReason | None = None

@@ -47,7 +47,7 @@ def build_worker(
     """
     processors = dict(factories)
     spec = None
-    if settings.engine.has_test_processor:
+    if hello.is_wanted(settings):
         where = settings.resolution["test_logits_processor"].where
         spec = hello.resolve_test_spec(model.path, ModelFacts.read(model.path).vocab_size, where)
         processors[hello.NAME] = hello.factory()

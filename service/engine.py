@@ -41,6 +41,7 @@ from protocols.telemetry import DrainReport
 from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
+from service.engine_metrics import bridge_engine_metrics
 from service.framework import installed_fields
 from service.kv_publishing import KvPublishing
 from service.loop_guard import LATEST, LoopGuard
@@ -282,6 +283,7 @@ class ActorEngine(LLMEngine):
     async def register_prometheus(self, metrics: EngineMetrics) -> None:
         """Put our registry behind the framework's one ``/metrics``."""
         register_engine_registry(metrics, self._recorder.registry, prefix_filters=[PREFIX])
+        bridge_engine_metrics(metrics, self._engine.name)
 
     async def kv_event_sources(self) -> list[KvEventSource]:
         """Where the framework hands over its publishers, one for each rank of the cache."""

@@ -34,6 +34,15 @@ class Hop(Struct, frozen=True):
         return self.name.removeprefix("actor.")
 
 
+class EngineTimes(Struct, frozen=True, kw_only=True):
+    """What the engine measured itself, by its own clock."""
+
+    queued_ms: Milliseconds | None = None
+    prefill_ms: Milliseconds | None = None
+    decode_ms: Milliseconds | None = None
+    transfer_ms: Milliseconds | None = None
+
+
 class Predecessor(Struct, frozen=True):
     """The framework's span of the life before, on another worker."""
 
@@ -78,6 +87,7 @@ class Story(Struct, frozen=True, kw_only=True):
     ttft_ms: Milliseconds | None
     itl_mean_ms: Milliseconds | None
     itl_p50_ms: Milliseconds | None
+    engine: EngineTimes | None = None
     cancelled_ms: Milliseconds | None
     preemptions: Count
     preempted_ms: Annotated[list[Milliseconds], Meta(max_length=_MOST_MARKS)]

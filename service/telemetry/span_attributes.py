@@ -32,6 +32,8 @@ _OPTIONS = (
     ("frequency_penalty", 0.0),
     ("presence_penalty", 0.0),
 )
+# What an engine measured itself, on the hop that it is a part of.
+_ENGINE_EXECUTE, _ENGINE_STREAM = ("queued", "prefill", "transfer"), ("decode",)
 # OTLP's whole numbers have a sign; a seed is kept without one.
 _SEEDS, _FIRST_NEGATIVE = 2**64, 2**63
 
@@ -89,6 +91,7 @@ class RequestAttributes:
         found["actor.waiting_ms"] = waiting_ms(hop, figures)
         if story.preemptions:
             found["actor.preemptions"] = story.preemptions
+        _add_engine_timing(found, story, _ENGINE_EXECUTE)
 
     def _add_decode(self, found: Attributes, story: RequestStory, figures: Figures) -> None:
         found.update(self._inference)
@@ -100,6 +103,7 @@ class RequestAttributes:
             found["actor.itl_mean_ms"] = round(figures.itl_mean_s * 1000, 3)
         if figures.itl_p50_s is not None:
             found["actor.itl_p50_ms"] = round(figures.itl_p50_s * 1000, 3)
+        _add_engine_timing(found, story, _ENGINE_STREAM)
 
 
 def ids_of(story: RequestStory | AbortStory) -> Attributes:
@@ -118,6 +122,14 @@ def _add_predecessor(found: Attributes, story: RequestStory) -> None:
     if story.predecessor is not None:
         found["migration_trace_id"] = story.predecessor.trace_id
         found["migration_span_id"] = story.predecessor.span_id
+
+
+def _add_engine_timing(found: Attributes, story: RequestStory, parts: tuple[str, ...]) -> None:
+    """By the engine's own clock: together they need not make up the hop."""
+    for part in parts:
+        seconds: float | None = getattr(story.engine_timing, f"{part}_s", None)
+        if seconds is not None:
+            found[f"actor.engine.{part}_ms"] = round(seconds * 1000, 3)
 
 
 def _add_options(found: Attributes, story: RequestStory) -> None:

@@ -236,8 +236,22 @@ def _times_in(story: RequestStory, figures: Figures) -> dict[str, Any]:
         "itl_mean_ms": _ms(figures.itl_mean_s),
         "itl_p50_ms": _ms(figures.itl_p50_s),
         "cancelled_ms": _ms(figures.cancelled_s),
+        "engine": _engine_in(story),
         "preempted_ms": [_since(at_s, figures) for at_s in story.preempted_s],
         "marks": [[_since(at_s, figures), tokens] for at_s, tokens in marks],
+    }
+
+
+def _engine_in(story: RequestStory) -> dict[str, float | None] | None:
+    """What the engine measured itself."""
+    timing = story.engine_timing
+    if timing is None:
+        return None
+    return {
+        "queued_ms": _ms(timing.queued_s),
+        "prefill_ms": _ms(timing.prefill_s),
+        "decode_ms": _ms(timing.decode_s),
+        "transfer_ms": _ms(timing.transfer_s),
     }
 
 

@@ -5,10 +5,10 @@
         def make_engine(self) -> Callable[[], Engine]:
             return lambda: MyEngine(...)
 
-`PausePromises` belongs to engines that can pause, and only to them; so do `LogprobPromises`, `GuidedPromises`
-and `ProcessorPromises` to those that say they can. `SamplingPromises` are for engines with a model. It
-shall be small: two to eight slots, a context of at least 64 tokens. Override `reader` to share one started
-engine between tests where a start is expensive.
+`PausePromises` belongs to engines that can pause, and only to them, `NoPausePromises` to the others; so do
+`LogprobPromises`, `GuidedPromises` and `ProcessorPromises` to those that say they can. `SamplingPromises` are
+for engines with a model. It shall be small: two to eight slots, a context of at least 64 tokens. Override
+`reader` to share one started engine between tests where a start is expensive.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.conformance.promises_flow import FlowPromises
 from tests.conformance.promises_guided import GuidedPromises
 from tests.conformance.promises_life import LifePromises, stop
 from tests.conformance.promises_logprobs import LogprobPromises
+from tests.conformance.promises_no_pause import NoPausePromises
 from tests.conformance.promises_output import OutputPromises
 from tests.conformance.promises_pause import PausePromises
 from tests.conformance.promises_processors import ProcessorPromises
@@ -56,6 +57,7 @@ class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromise
         """What an engine says it can, it is tested for."""
         can = make_engine().capabilities
         assert can.can_pause == isinstance(self, PausePromises)
+        assert can.can_pause != isinstance(self, NoPausePromises)
         assert (can.max_logprobs is not None) == isinstance(self, LogprobPromises)
         assert bool(can.guided) == isinstance(self, GuidedPromises)
         assert bool(can.processors) == isinstance(self, ProcessorPromises)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocols.steps import KvStored
+from protocols.steps import KvRemoved, KvStored
 
 if TYPE_CHECKING:
     from protocols.engine import EngineInfo
@@ -31,6 +31,7 @@ class HeardBlocks:
         if isinstance(event, KvStored):
             self._on_stored(event)
             return
+        assert isinstance(event, KvRemoved), "an engine that does not know its cache"
         for block_hash in event.block_hashes:
             assert block_hash in self.known, "a block is removed that nobody knew"
             del self.known[block_hash]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import anyio
+
 from protocols.steps import FinishReason
 from tests.conformance.promises_progress import wait_until_at_rest
 from tests.conformance.reader import LATE_TOKENS, EngineReader, fill, make_spec
@@ -83,3 +85,15 @@ class PausePromises:
         reader.engine.resume(heard.engine_id)
         await reader.read_to_end(heard)
         assert heard.tokens == ended.tokens
+
+    async def test_an_engine_that_is_not_read_waits(self, reader: EngineReader) -> None:
+        """It runs at most four steps ahead of its reader, and loses none of them."""
+        heard = reader.submit(make_spec(max_tokens=50))
+        await reader.read_step()
+        # The one place where nothing but time can show that nothing happens.
+        await anyio.sleep(0.1)
+        said = len(heard.tokens)
+        reader.engine.abort(heard.engine_id)
+        await reader.read_to_end(heard)
+        assert heard.reason is FinishReason.CANCELLED
+        assert len(heard.tokens) <= said + LATE_TOKENS

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from actors.engines.torch import TorchConfig, TorchEngine
 from protocols.spec import Guided, GuidedKind, ProcessorEntry
-from tests.conformance.byte_tokenizer import END_ID, VOCAB_SIZE, write_byte_tokenizer
 from tests.conformance.check_engine import EngineConformance
+from tests.conformance.forcing import Forcing
 from tests.conformance.promises_guided import GuidedPromises
 from tests.conformance.promises_logprobs import LogprobPromises
 from tests.conformance.promises_pause import PausePromises
 from tests.conformance.promises_processors import ProcessorPromises
 from tests.conformance.promises_sampling import SamplingPromises
+from tests.conformance.tiny_llama import write_tiny_llama
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,38 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers, 128 positions, words of bytes; weights wide enough for sampled tokens to differ."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    path = tmp_path_factory.mktemp("tiny-llama")
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        initializer_range=0.2,
-        eos_token_id=END_ID,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    write_byte_tokenizer(path)
-    return path
-
-
-class Forcing:
-    """Leaves one token. Keyword only, so that wrong options are found."""
-
-    def __init__(self, *, token: int) -> None:
-        self._token = token
-
-    def __call__(self, input_ids: Any, logits: Any) -> None:
-        kept = float(logits[self._token])
-        logits.fill_(float("-inf"))
-        logits[self._token] = kept
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
 
 
 @pytest.mark.timeout(60)  # the first test imports torch and transformers: 8 s on two quiet cores

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from protocols.errors import FailureCause
 from protocols.spec import Sampling
+from protocols.steps import EngineTiming
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase, WorkerState
 from protocols.trace_link import TraceLink
 from service.telemetry.exporting import Pipeline
@@ -101,6 +102,7 @@ def _full(
         chunks=3,
         preemptions=2,
         preempted_s=(100.3, 101.0),
+        engine_timing=EngineTiming(queued_s=0.01, prefill_s=0.2, decode_s=2.0, transfer_s=0.05),
         pace=pace_of((100.5, 1), (101.0, 2), (102.5, 4)),
         predecessor=TraceLink("ab" * 16, "cd" * 8),
         is_moved=True,

@@ -9,7 +9,7 @@ from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.guiding import guided_params
 from actors.engines.trtllm.handoffs import context_only, whole
 from actors.engines.trtllm.library import Library
-from actors.engines.trtllm.sampling import sampling_params
+from actors.engines.trtllm.sampling import hold_back, sampling_params
 from protocols.errors import EngineStartError
 from protocols.spec import GenerationSpec, Stage
 
@@ -32,13 +32,13 @@ class Asking:
     def keywords(self, spec: GenerationSpec, processor: object = None) -> dict[str, Any]:
         """Only those that say something: positions and names have changed between releases.
 
-        processor: the logits processor of this request. Raises what the library raises.
+        processor: of this request's own logits processors. Raises what the library raises.
         """
         library = self._library
         guided = None if spec.guided is None else guided_params(spec.guided, library)
         found: dict[str, Any] = {
             "inputs": list(spec.prompt),
-            "sampling_params": sampling_params(spec, library, guided, processor),
+            "sampling_params": sampling_params(spec, library, guided, self._processors(spec, processor)),
             # Without streaming the answer of a search comes as a whole, which is when it is known.
             "streaming": spec.search is None,
             "disaggregated_params": self._stage(spec),
@@ -56,6 +56,11 @@ class Asking:
         if self._config.is_priority_heeded:
             found["priority"] = priority_of(spec)
         return {name: value for name, value in found.items() if value is not None}
+
+    def _processors(self, spec: GenerationSpec, own: object) -> list[object]:
+        """An engine that guesses ahead calls none: there the driver alone sees to late ids."""
+        holding = None if self._config.arguments.get("speculative_config") else hold_back(spec)
+        return [each for each in (own, holding) if each is not None]
 
     def _stage(self, spec: GenerationSpec) -> Any:
         """A worker with a part serves whole requests in the words of one."""

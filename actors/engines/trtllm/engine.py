@@ -31,7 +31,7 @@ from actors.engines.trtllm.timing import timing_of
 from actors.engines.trtllm.transfers import PendingTransfers
 from actors.engines.trtllm.transfers import timing_of as timing_metrics_of
 from protocols.engine import EngineInfo, SpecPreparer
-from protocols.errors import EngineDead, InternalError, StartStopped
+from protocols.errors import InternalError, StartStopped
 from protocols.maintenance import Maintenance
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId, EngineStep
@@ -92,10 +92,9 @@ class TrtllmEngine:
         return loaded.info
 
     def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
-        """Raises EngineDead, and what the library raises for this one request."""
-        if self._running is None or self._is_stopping:
-            raise EngineDead("the engine was stopped")
-        self._running.submit(engine_id, spec)
+        """Raises EngineDead, and what the library raises for this one request. Nothing after `stop`."""
+        if self._running is not None and not self._is_stopping:
+            self._running.submit(engine_id, spec)
 
     def abort(self, engine_id: EngineId) -> None:
         if self._running is not None:
@@ -163,7 +162,10 @@ class TrtllmEngine:
             self._telling.cache_lost()
 
     def _count_running(self) -> int:
-        return 0 if self._running is None else self._running.running
+        """Those beyond the batch wait inside of the engine."""
+        if self._running is None or self._loaded is None:
+            return 0
+        return min(self._running.running, self._loaded.info.max_num_seqs)
 
     def _llm_or_none(self) -> Any:
         return None if self._loaded is None else self._loaded.llm

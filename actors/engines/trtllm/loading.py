@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any, cast
 
 from actors.engines.trtllm.children import descendants, end_all
@@ -54,7 +55,7 @@ class Loading:
     @property
     def processes(self) -> set[int]:
         """What this process has started since the loading began."""
-        return descendants(os.getpid()) - self._before
+        return descendants(os.getpid()) - self._before - {_trackers_pid()}
 
     def give_up(self) -> None:
         """Any thread, blocking: end what was started.
@@ -134,6 +135,11 @@ def info_of(llm: Any, library: Library, config: TrtllmConfig) -> EngineInfo:
         bos_token_id=config.bos_token_id,
         description=f"TensorRT-LLM {library.version}, {_shape(config)}",
     )
+
+
+def _trackers_pid() -> int | None:
+    """Python's own process for what its processes share: it ends with this one, and listens to no signal."""
+    return getattr(resource_tracker._resource_tracker, "_pid", None)  # pyright: ignore[reportPrivateUsage]
 
 
 def _shape(config: TrtllmConfig) -> str:

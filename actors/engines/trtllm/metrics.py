@@ -34,6 +34,8 @@ BUCKETS = (
     "request_inference_time_buckets",
 )
 ENGINE_TYPE = "trtllm"
+# The collector's method for a finished request, in newer releases and in older ones.
+_OF_REQUESTS = ("log_request_metrics_dict", "log_metrics_dict")
 # Part of a row (empty: the row itself) -> keys.
 _SUMMED: Mapping[str, tuple[str, ...]] = {
     "": (
@@ -48,11 +50,10 @@ _SUMMED: Mapping[str, tuple[str, ...]] = {
 
 
 class Collector(Protocol):
-    """``tensorrt_llm.metrics.MetricsCollector``, as far as it is used."""
+    """``tensorrt_llm.metrics.MetricsCollector``, as far as it is used.
 
-    def log_metrics_dict(self, metrics_dict: dict[Any, Any]) -> None:
-        """Count a finished request: its dictionary has "finished_reason", or nothing is counted."""
-        ...
+    What takes the dictionary of a finished request has more names than one.
+    """
 
     def log_iteration_stats(self, iteration_stats: dict[str, Any]) -> None:
         """Take in a row."""
@@ -97,6 +98,8 @@ class EngineMetrics:
 
     def __init__(self, collector: Collector, ranks: int = 1) -> None:
         self._collector = collector
+        named: list[Any] = [getattr(collector, name, None) for name in _OF_REQUESTS]
+        self._take_request: Callable[[dict[Any, Any]], None] = next(filter(callable, named), _lose)
         # By rank: what it told last, by part and key.
         self._known: list[dict[tuple[str, str], int]] = [{} for _ in range(ranks)]
         self.failures = 0
@@ -122,7 +125,7 @@ class EngineMetrics:
         ]
         for metrics in found:
             if metrics:
-                self._collector.log_metrics_dict(metrics)
+                self._take_request(metrics)
 
     def _log_row(self, row: Row, rank: int) -> None:
         if len(self._known) == 1:
@@ -157,3 +160,8 @@ class EngineMetrics:
             self.failures += 1
             if self.failures == 1:
                 _log.warning("TensorRT-LLM's metrics did not take a figure (%s)", type(exc).__name__)
+
+
+def _lose(_metrics: dict[Any, Any]) -> None:
+    """A collector that takes no request under any name that is known."""
+    raise AttributeError("no method for the metrics of a request")

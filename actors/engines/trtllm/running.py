@@ -17,7 +17,7 @@ from actors.engines.trtllm.health import known_fault
 from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.steering import Steering
 from protocols.errors import EngineDead
-from protocols.spec import GenerationSpec
+from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId
 
 # One that the library raises at is asked for once more: what it raises may be the late error of another.
@@ -146,22 +146,28 @@ class Running:
     def _hear(self, row: _Row, result: Any) -> None:
         self.progress += 1
         if row.spec.processors:
-            self._look_at_processors(row)
-        if result.finished and row.failure is not None:
-            self._steps.say(row.followed.fail(row.failure))
-            return
-        deltas = row.followed.hear(result)
+            self._look_at_processors(row, result)
+        deltas = self._news(row, result)
         self._steps.say(deltas)
         if not row.followed.is_over:
             self._abort_if_due(row)
         elif deltas and deltas[-1].error is None:
             self._hooks.on_finished(deltas[-1], result)
 
-    def _look_at_processors(self, row: _Row) -> None:
+    def _news(self, row: _Row, result: Any) -> list[Delta]:
+        """Of a request that is to fail nothing is told but that, and not before the engine has let it go."""
+        if row.failure is None:
+            return row.followed.hear(result)
+        return row.followed.fail(row.failure) if result.finished else []
+
+    def _look_at_processors(self, row: _Row, result: Any) -> None:
         """They tell of themselves in a file. One that failed has nothing more to do here."""
         report = self._steering.read(row.engine_id)
         self._steps.tell_uses(report.uses)
         row.failure = row.failure or report.failure
+        is_answered = result.finished and row.followed.has_tokens
+        if is_answered and not report.is_heard and row.spec.stage is not Stage.PREFILL:
+            row.failure = row.failure or "the engine did not call the request's logits processors"
 
     def _abort_if_due(self, row: _Row) -> None:
         """Somebody wishes it, or nothing that the engine could still say would be told."""

@@ -7,9 +7,11 @@ so that all of it is given at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from actors.engines.trtllm.holding_back import HoldBack
 from actors.engines.trtllm.library import Library
 from protocols.spec import GenerationSpec, Sampling, Search, Stage, StopRules
 
@@ -45,10 +47,18 @@ def stop_ids(stop: StopRules) -> StopIds:
     )
 
 
+def hold_back(spec: GenerationSpec) -> HoldBack | None:
+    """What keeps late ids from being chosen too early. A prefill's token is not the answer's last."""
+    late = stop_ids(spec.stop).late
+    if not late or spec.stage is Stage.PREFILL:
+        return None
+    return HoldBack(tuple(sorted(late)), len(spec.prompt) + spec.stop.min_tokens)
+
+
 def sampling_params(
-    spec: GenerationSpec, library: Library, guided: object = None, processor: object = None
+    spec: GenerationSpec, library: Library, guided: object = None, processors: Sequence[object] = ()
 ) -> Any:
-    """guided, processor: what `guiding` and `processors` made for this request; None for neither.
+    """guided, processors: what `guiding` and `processors` made for this request, and `hold_back`.
 
     Raises what the library raises for options that it does not like together.
     """
@@ -70,7 +80,7 @@ def sampling_params(
         "logprobs": _logprobs(spec.output.logprobs),
         "prompt_logprobs": _logprobs(spec.output.prompt_logprobs),
         "guided_decoding": guided,
-        "logits_processor": processor,
+        "logits_processor": list(processors) or None,
         "thinking_token_budget": spec.thinking_tokens,
         # A prefill is over when its KV cache has been read, which only these figures tell.
         "return_perf_metrics": spec.stage is Stage.PREFILL,

@@ -21,7 +21,7 @@ class Steering:
             self._factories = Factories.of(config.processors)
         except NotPicklable as exc:
             raise EngineStartError(str(exc), "Make them importable by name.") from exc
-        self._spool = Spool.make() if config.processors else None
+        self._spool = Spool.make(on_bound=config.on_bound) if config.processors else None
         self._is_overlapped = not config.arguments.get("disable_overlap_scheduler", False)
 
     def attach(self, spec: GenerationSpec, engine_id: EngineId) -> EngineProcessor | None:

@@ -10,6 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from protocols.errors import FailureCause
 from protocols.spec import Sampling
+from protocols.steps import EngineTiming
 from protocols.telemetry import AbortResult, CancelReason, Outcome, Phase
 from protocols.trace_link import TraceLink
 from tests.service.telemetry.collectors import attributes_of
@@ -197,6 +198,23 @@ def test_the_options_that_matter_are_told(spans_of: Any, sampling: Sampling, tol
     assert asked == {
         "gen_ai.request.max_tokens": 64,
         **{f"gen_ai.request.{name}": value for name, value in told.items()},
+    }
+
+
+def test_what_the_engine_measured_is_told(spans_of: Any):
+    """On the hops that its times are parts of; what it did not measure is left out."""
+    timing = EngineTiming(queued_s=0.0, prefill_s=0.25, decode_s=1.5)
+    spans = spans_of(tale(trace_headers=SAMPLED, engine_timing=timing))
+    found = {
+        (name, key.removeprefix("actor.engine.")): value
+        for name, span in spans.items()
+        for key, value in attributes_of(span.attributes).items()
+        if key.startswith("actor.engine.")
+    }
+    assert found == {
+        ("actor.execute", "queued_ms"): 0.0,
+        ("actor.execute", "prefill_ms"): 250.0,
+        ("actor.stream", "decode_ms"): 1500.0,
     }
 
 

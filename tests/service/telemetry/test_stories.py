@@ -10,6 +10,7 @@ import pytest
 
 from protocols.bounds import Bound
 from protocols.rejections import RejectReason
+from protocols.steps import EngineTiming
 from protocols.telemetry import Outcome, Phase
 from protocols.trace_link import TraceLink
 from service.telemetry.figures import figures_of
@@ -222,6 +223,7 @@ def test_a_story_in_json():
             preempted_s=(100.75, 102.0),
             cancelled_s=102.25,
             predecessor=TraceLink(TRACE_ID, PARENT_ID),
+            engine_timing=EngineTiming(queued_s=0.125, prefill_s=0.25, decode_s=2.0),
         ),
         clock_began_s=1_000_000_000.0,
     )
@@ -257,6 +259,7 @@ def test_a_story_in_json():
             "itl_mean_ms": 250.0,
             "itl_p50_ms": 250.0,
             "cancelled_ms": 2250.0,
+            "engine": {"queued_ms": 125.0, "prefill_ms": 250.0, "decode_ms": 2000.0, "transfer_ms": None},
             "preemptions": 2,
             "preempted_ms": [750.0, 2000.0],
             "marks": [[500.0, 1], [1000.0, 3], [2500.0, 9]],

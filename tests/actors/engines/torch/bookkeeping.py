@@ -49,6 +49,7 @@ class Listener:
                     self.parents[block_hash] = parent
                     parent = block_hash
             else:
+                assert isinstance(event, KvRemoved), "the engine knows its cache"
                 for block_hash in event.block_hashes:
                     del self.parents[block_hash]
                 gone = set(event.block_hashes)

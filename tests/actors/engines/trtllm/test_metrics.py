@@ -219,3 +219,22 @@ def test_the_library_refuses_bounds_that_do_not_rise(library: Any) -> None:
     """They are the operator's, and he is told."""
     with pytest.raises(ValueError, match="increasing"):
         collector_of_process(library.MetricsCollector, "poet", {BUCKETS[0]: [2.0, 1.0]})
+
+
+@pytest.mark.parametrize("name", ["log_request_metrics_dict", "log_metrics_dict"])
+def test_a_request_is_counted_under_either_name(name: str) -> None:
+    """Releases call it differently, and a name that is not there would be a figure that never comes."""
+    taken: list[Any] = []
+    collector: Any = SimpleNamespace(log_iteration_stats=taken.append, **{name: taken.append})
+    metrics = EngineMetrics(collector)
+    metrics.finished(SimpleNamespace(metrics_dict={"finished_reason": "stop"}, candidate_metrics=[]))
+    assert taken == [{"finished_reason": "stop"}]
+    assert metrics.failures == 0
+
+
+def test_a_collector_without_either_is_a_failure() -> None:
+    """Counted and told, and no reason to end anything."""
+    collector: Any = SimpleNamespace(log_iteration_stats=list)
+    metrics = EngineMetrics(collector)
+    metrics.finished(SimpleNamespace(metrics_dict={"finished_reason": "stop"}, candidate_metrics=[]))
+    assert metrics.failures == 1

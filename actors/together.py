@@ -1,0 +1,21 @@
+"""What a request may ask for alone, and not together."""
+
+from __future__ import annotations
+
+from protocols.engine import EngineCapabilities
+from protocols.errors import InvalidRequest
+from protocols.spec import GenerationSpec, Stage
+
+
+def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
+    """Raises InvalidRequest for a pair that the engine would refuse, or obey in part."""
+    if spec.stage is not Stage.WHOLE and (spec.n > 1 or spec.search is not None):
+        allowed = "1 choice; a KV cache is handed over for one answer only"
+        raise InvalidRequest("sampling_options.n", spec.n, allowed)
+    is_beam = spec.search is not None and spec.search.is_beam
+    if is_beam and spec.processors:
+        allowed = "nothing with logits processors, which take one sequence at a time"
+        raise InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
+    if spec.sequences > 1 and not is_beam and spec.sampling.is_greedy and can.greedy_choices:
+        allowed = f"1 choice without sampling, or a temperature; {can.greedy_choices}"
+        raise InvalidRequest("sampling_options.n", spec.n, allowed)
