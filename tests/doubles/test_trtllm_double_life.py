@@ -146,6 +146,14 @@ async def test_the_death_may_fall_between_check_and_submit(model: Path) -> None:
             ask(llm, [5])
 
 
+def test_the_death_needs_no_request(model: Path) -> None:
+    """An idle engine dies, too, and whoever asks for its health hears of it."""
+    with open_llm(model, {"dies_after_s": 0.0}) as llm:
+        executor: Any = llm._executor
+        assert executor._process.exited.exception() is not None
+        assert not llm._check_health()
+
+
 async def test_a_hung_engine_looks_healthy(model: Path) -> None:
     """Nothing comes any more, and nobody says so: it does not even leave when it is told to."""
     with open_llm(model, {"hangs_at_step": 2}) as llm:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.byte_tokenizer import END_ID, VOCAB_SIZE, write_byte_tokenizer
+from tests.conformance.byte_tokenizer import END_ID
+from tests.conformance.tiny_llama import write_tiny_llama
 from tests.doubles.trtllm_facts import read_facts, unknown_keys
 from tests.doubles.trtllm_llms import ask, open_llm, read
 from tests.doubles.trtllm_site import double_on_path
@@ -35,26 +36,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers, 128 positions, words of bytes; weights wide enough for sampled tokens to differ."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    path = tmp_path_factory.mktemp("tiny-llama")
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        initializer_range=0.2,
-        eos_token_id=END_ID,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    write_byte_tokenizer(path)
-    return path
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
 
 
 @pytest.fixture(scope="module")

@@ -135,6 +135,25 @@ async def test_ids_can_be_left_out(llm: LLM) -> None:
     assert set(steps) == {1, 6}
 
 
+async def test_answers_can_be_dictated(model: Path) -> None:
+    """They come first, as they stand in the script, whether or not anybody could know them."""
+    script = {"dictated_rows": [{"iter": "no number"}], "dictated_events": [{"event_id": 7, "data": {}}]}
+    cache = {"event_buffer_max_size": 10}
+    with open_llm(model, script, enable_iter_perf_stats=True, kv_cache_config=cache) as llm:
+        assert llm.get_stats(0.5) == script["dictated_rows"]
+        assert llm.get_kv_cache_events(0.5)[:1] == script["dictated_events"]
+
+
+async def test_other_caches_speak_differently(model: Path) -> None:
+    """Of several windows, and of hashes that are no numbers."""
+    script = {"has_hash_texts": True, "also_window": 32}
+    with open_llm(model, script, kv_cache_config={"event_buffer_max_size": 100}) as llm:
+        await read(ask(llm, [5], max_tokens=2))
+        rows: list[Any] = llm.get_kv_cache_events(0.5)
+        assert [row["window_size"] for row in rows] == [CONTEXT, 32, CONTEXT, 32]
+        assert isinstance(rows[2]["data"]["blocks"][0]["block_hash"], str)
+
+
 async def test_partial_blocks_are_removed_again(model: Path) -> None:
     """Each that was stored, once there are more."""
     with open_llm(model, kv_cache_config={"tokens_per_block": BLOCK, "event_buffer_max_size": 100}) as llm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Iterator
@@ -213,6 +214,20 @@ async def test_with_a_tokenizer_the_ends_of_the_model_are_added(tmp_path: Path) 
         assert (seen.result.prompt, len(seen.result.prompt_token_ids)) == ("ab", 2)
         assert (seen.tokens, seen.result.outputs[0].stop_reason) == ([1000], 1001)
         assert (await read(ask(llm, [5], stop="x"))).error is not None
+
+
+async def test_a_queue_can_go_by_priority(tmp_path: Path) -> None:
+    """The higher one first, among those that wait."""
+    config = {"waiting_queue_policy": "priority"}
+    with double_on_path(), open_llm(write_folder(tmp_path), max_batch_size=1, scheduler_config=config) as llm:
+        ended: list[float] = []
+
+        async def wait(priority: float) -> None:
+            await read(ask(llm, [5], max_tokens=5, priority=priority))
+            ended.append(priority)
+
+        await asyncio.gather(*map(wait, (0.5, 0.1, 0.9, 0.3)))
+        assert ended == [0.5, 0.9, 0.3, 0.1]
 
 
 async def test_text_is_made_where_it_is_read(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 TRAPS: list[dict[str, Any]] = [
     {"prompt": [10], "late_error": "late", "late_error_after": 2},
-    {"prompt": [11], "says": [[5, 6, 7], [], [8, 9]]},
+    {"prompt": [11], "says": [{"ids": [5, 6, 7]}, {}, {"ids": [8, 9], "finish": "LENGTH"}]},
     {"prompt": [12], "only_at_finish": True},
     {"prompt": [13], "timeout_after": 2},
     {"prompt": [14], "shrinks_by": 2},
@@ -33,6 +33,15 @@ TRAPS: list[dict[str, Any]] = [
     {"prompt": [19], "misses_first_logprob": True},
     {"prompt": [20], "never_answers": True},
     {"prompt": [21], "never_answers": True, "ignores_abort": True},
+    {
+        "prompt": [23],
+        "says": [
+            {"index": 1, "ids": [5, 6], "finish": "END_ID"},
+            {"ids": [7, 8, 9]},
+            {"ids": [10], "finish": "LENGTH"},
+        ],
+    },
+    {"prompt": [24], "goes_on_after_abort": 3},
     {"prompt": [22], "at": 2, "late_error": "CUDA error: an illegal memory access was encountered"},
 ]
 
@@ -62,6 +71,21 @@ async def test_responses_can_be_dictated(llm: LLM) -> None:
     seen = await read(ask(llm, [11], max_tokens=5))
     assert seen.ids == [[[5, 6, 7]], [[5, 6, 7]], [[5, 6, 7, 8, 9]]]
     assert seen.reasons == ["length"]
+
+
+async def test_choices_can_end_one_after_the_other(llm: LLM) -> None:
+    """In any order; the request is over with the last response."""
+    seen = await read(ask(llm, [23], n=2, temperature=1.0, max_tokens=5))
+    assert seen.ids == [[[], [5, 6]], [[7, 8, 9], [5, 6]], [[7, 8, 9, 10], [5, 6]]]
+    assert seen.reasons == ["length", "stop"]
+
+
+async def test_tokens_can_come_after_an_abort(llm: LLM) -> None:
+    """So many, and then it is answered."""
+    result = ask(llm, [24], max_tokens=90)
+    result.abort()
+    seen = await read(result)
+    assert (len(seen.tokens), seen.reasons) == (3, ["cancelled"])
 
 
 async def test_everything_can_come_with_the_finish(llm: LLM) -> None:

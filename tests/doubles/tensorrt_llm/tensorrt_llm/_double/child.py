@@ -49,6 +49,7 @@ async def _serve(settings: Settings, commands: Connection, dying: Dying) -> None
         dying.say(StartFailed(f"{type(exc).__name__}: {exc}"))
         return
     dying.say(ready)
+    dying.begin()
     await Desk(room, dying).serve(commands)
     await room.close()
 

@@ -39,6 +39,12 @@ class Dying:
             return asyncio.get_running_loop().create_future()
         return None
 
+    def begin(self) -> None:
+        """The engine has loaded."""
+        if self._script.dies_after_s is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._script.dies_after_s, os.kill, os.getpid(), signal.SIGKILL)
+
     @property
     def is_stuck(self) -> bool:
         """Whether it will not step again."""

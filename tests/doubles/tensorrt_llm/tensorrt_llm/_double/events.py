@@ -34,6 +34,8 @@ class EventLog:
         self._known: set[int] = set()
         # By hash, with the parent's.
         self._partial: OrderedDict[int, int | None] = OrderedDict()
+        if rank == 0:
+            self.rows.extend(self._script.dictated_events)
         self._add({"type": "created", "num_blocks_per_cache_level": [total_blocks, 0]})
 
     def on_step(self, step: EngineStep) -> None:
@@ -95,13 +97,36 @@ class EventLog:
         self._add({"type": "removed", "block_hashes": [block_hash]})
 
     def _add(self, data: Row) -> None:
-        row: Row = {"event_id": self._ids, "data": data, "window_size": self._window}
+        if self._script.has_hash_texts:
+            data = _with_texts(data)
+        self._add_for(self._window, data)
+        if self._script.also_window is not None:
+            self._add_for(self._script.also_window, data)
+
+    def _add_for(self, window: int, data: Row) -> None:
+        row: Row = {"event_id": self._ids, "data": data, "window_size": window}
         if self._rank is not None:
             row["attention_dp_rank"] = self._rank
         self._ids += 1
         if self._ids == self._script.event_gap_after:
             self._ids += self._script.event_gap
         self.rows.append(row)
+
+
+def _with_texts(data: Row) -> Row:
+    """The same with hashes as another manager of the cache has them."""
+    hashes = {"parent_hash", "block_hash"}
+    changed: Row = {}
+    for key, value in data.items():
+        if key in hashes and value is not None:
+            changed[key] = f"{value:064x}"
+        elif key == "block_hashes" and isinstance(value, list):
+            changed[key] = [f"{each:064x}" for each in value]
+        elif key == "blocks" and isinstance(value, list):
+            changed[key] = [_with_texts(each) for each in value]
+        else:
+            changed[key] = value
+    return changed
 
 
 def _stored(parent_hash: int | None, blocks: list[Row]) -> Row:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from protocols.steps import Delta
 from protocols.steps import FinishReason as Reason
 from tensorrt_llm._double.likelihoods import entry_of, prompt_entries
-from tensorrt_llm._double.script import Script, Trap
+from tensorrt_llm._double.script import Said, Script, Trap
 from tensorrt_llm._double.sequences import Sequence
 from tensorrt_llm._double.wire import GenerationRequest, Response, Result
 from tensorrt_llm.bindings.executor import (
@@ -61,6 +61,8 @@ class LiveRequest:
         self._interval = 2**31 if is_whole else interval
         self.sequences = [Sequence(place) for place in range(sampling.best_of or sampling.n)]
         self._responses = 0
+        # Tokens that still come after an abort.
+        self._to_go_on: int | None = None
         now_s = time.monotonic()
         self._moments = TimingMetrics(arrival_time=timedelta(seconds=now_s))
         self.is_scheduled = False
@@ -84,6 +86,8 @@ class LiveRequest:
         """What the engine behind the double says of it."""
         if self.is_over:
             return []
+        if self._to_go_on is not None:
+            self._to_go_on -= len(delta.token_ids)
         if delta.error is not None:
             return [self.fail(delta.error)]
         if delta.finish_reason is Reason.CANCELLED:
@@ -95,13 +99,13 @@ class LiveRequest:
         messages = self._spring(sequence)
         return messages if messages is not None else self._told(sequence, reason, is_final=delta.is_last)
 
-    def say(self, ids: list[int], reason: FinishReason) -> list[Message]:
-        """A response of the script's, to the only sequence."""
+    def say(self, said: Said, *, is_final: bool) -> list[Message]:
+        """A response of the script's."""
         self.on_first_token()
-        sequence = self.sequences[0]
-        sequence.add(ids, [{each: entry_of([], each, None)[each]} for each in ids])
-        is_final = reason is not FinishReason.NOT_FINISHED
+        sequence = self.sequences[said.index]
+        sequence.add(list(said.ids), [entry_of([], each, None) for each in said.ids])
         self.is_over = is_final
+        reason = FinishReason[said.finish] if said.finish else FinishReason.NOT_FINISHED
         return [self._response(sequence, reason, is_final=is_final)]
 
     def fail(self, text: str) -> Message:
@@ -112,6 +116,14 @@ class LiveRequest:
     def cancel(self) -> list[Message]:
         """A final response for every sequence that is still open."""
         return self._end_all(FinishReason.CANCELLED)
+
+    def on_abort(self) -> bool:
+        """Whether it ends now; otherwise it does so when it has said what a trap makes it say."""
+        if self._trap.ignores_abort or not self._trap.goes_on_after_abort:
+            return True
+        if self._to_go_on is None:
+            self._to_go_on = self._trap.goes_on_after_abort
+        return False
 
     def on_first_token(self) -> None:
         """Now, unless it was before."""
@@ -166,6 +178,9 @@ class LiveRequest:
     def _spring(self, sequence: Sequence) -> list[Message] | None:
         """What a trap makes of it, if one closes here."""
         trap, count = self._trap, len(sequence.ids)
+        if self._to_go_on is not None and self._to_go_on <= 0:
+            self.is_unwanted = True
+            return self.cancel()
         if trap.late_error is not None and count >= trap.late_error_after:
             self.is_unwanted = True
             return [self.fail(trap.late_error)]

@@ -17,20 +17,22 @@ from tensorrt_llm._double.iterations import Row
 from tensorrt_llm._double.live import LiveRequest, Message
 from tensorrt_llm._double.processing import Processing
 from tensorrt_llm._double.rows import Counts, RowLog
+from tensorrt_llm._double.script import Said
 from tensorrt_llm._double.wire import Settings
-from tensorrt_llm.bindings.executor import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What all ranks share. say: sends one message. before_step: may end the process, or
-    give what is never done. on_left: called when a request is gone."""
+    give what is never done. on_left: called when a request is gone.
+    count_queued: requests of all ranks that wait."""
 
     settings: Settings
     processing: Processing
     say: Callable[[Message], None]
     before_step: Callable[[], asyncio.Future[None] | None]
     on_left: Callable[[], None]
+    count_queued: Callable[[], int]
 
 
 @dataclass(slots=True)
@@ -68,6 +70,11 @@ class Rank:
     def load(self) -> int:
         """Requests that it has."""
         return len(self._waiting) + len(self._running)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
 
     def begin(self) -> None:
         """Start to step."""
@@ -113,20 +120,19 @@ class Rank:
             self._prompt_tokens += len(place.spec.prompt)
             trap = place.live.request.trap
             if trap is not None and trap.says is not None:
-                place.scripted = asyncio.create_task(
-                    self._recite(place, trap.says, FinishReason[trap.says_finish])
-                )
+                place.scripted = asyncio.create_task(self._recite(place, trap.says))
             elif trap is None or not trap.never_answers:
                 self.engine.submit(place.number, place.spec)
 
-    async def _recite(self, place: _Place, says: tuple[tuple[int, ...], ...], finish: FinishReason) -> None:
-        for number, ids in enumerate(says, 1):
+    async def _recite(self, place: _Place, says: tuple[Said, ...]) -> None:
+        for number, said in enumerate(says, 1):
             await asyncio.sleep(self._world.settings.step_ms / 1000)
-            reason = finish if number == len(says) else FinishReason.NOT_FINISHED
-            self._say(place.live.say(list(ids), reason))
+            self._say(place.live.say(said, is_final=number == len(says)))
         self._leave(place, is_known=False)
 
     def _abort(self, place: _Place) -> None:
+        if place.number in self._running and not place.live.on_abort():
+            return
         trap = place.live.request.trap
         if trap is None or not trap.ignores_abort:
             self._say(place.live.cancel())
@@ -193,7 +199,7 @@ class Rank:
     def _counts(self, new: list[_Place]) -> Counts:
         return Counts(
             active=len(self._running),
-            queued=len(self._waiting),
+            queued=self._world.count_queued() if self.number == 0 else 0,
             completed=self._completed,
             context_requests=len(new),
             context_tokens=sum(len(place.spec.prompt) for place in new),

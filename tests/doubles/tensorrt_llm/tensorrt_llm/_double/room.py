@@ -32,7 +32,7 @@ class EngineRoom:
     def __init__(self, settings: Settings, dying: Dying) -> None:
         self.settings = settings
         self.ranks: list[Rank] = []
-        self.transfers = Transfers(settings.transfers)
+        self.transfers = Transfers(settings.transfers, settings.transfer_timeout_s)
         self.sleeping = Sleeping(self, settings)
         self._dying = dying
         self._say = dying.say
@@ -57,7 +57,14 @@ class EngineRoom:
         return Ready(info.vocab_size, info.context_length, self.ranks[0].total_blocks)
 
     def _world(self) -> World:
-        return World(self.settings, self._processing, self._say, self._dying.before_step, self._left.set)
+        return World(
+            settings=self.settings,
+            processing=self._processing,
+            say=self._say,
+            before_step=self._dying.before_step,
+            on_left=self._left.set,
+            count_queued=lambda: sum(rank.queued for rank in self.ranks),
+        )
 
     async def reload(self) -> None:
         """New engines with empty caches, and nobody is told that the old content is gone."""

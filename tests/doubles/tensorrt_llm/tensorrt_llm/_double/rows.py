@@ -12,7 +12,10 @@ from tensorrt_llm._double.wire import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a rank knows after a step. Requests that have said nothing yet are in their context phase."""
+    """What a rank knows after a step. Requests that have said nothing yet are in their context phase.
+
+    queued: of all ranks, and told by the first one.
+    """
 
     active: int
     queued: int
@@ -29,6 +32,8 @@ class RowLog:
     def __init__(self, rank: int, settings: Settings, total_blocks: int) -> None:
         length = settings.stats_length
         self.rows: deque[Row] = deque(maxlen=None if length < 0 else max(length, 1))
+        if rank == 0:
+            self.rows.extend(settings.script.dictated_rows)
         self._is_on = settings.has_stats
         self._settings = settings
         self._rank = rank
@@ -45,8 +50,7 @@ class RowLog:
             "iter": self._steps,
             "iterLatencyMS": (step.ended_s - step.started_s) * 1000,
             "numActiveRequests": counts.active,
-            # Of all ranks together, and told by the first.
-            "numQueuedRequests": counts.queued if self._rank == 0 else 0,
+            "numQueuedRequests": counts.queued,
             "numCompletedRequests": counts.completed,
             "maxNumActiveRequests": settings.max_batch_size,
             "gpuMemUsage": 0,

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 VARIABLE = "TENSORRT_LLM_DOUBLE"
+
+
+class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One response that a test dictates. finish: a name of `FinishReason`; "" where the sequence goes on."""
+
+    index: int = 0
+    ids: tuple[int, ...] = ()
+    finish: str = ""
 
 
 class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,9 +33,8 @@ class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The request fails late with this text, once it has said so many tokens.
     late_error: str | None = None
     late_error_after: int = 0
-    # These responses are given instead of the model's: the new ids of each. The last one has the finish.
-    says: tuple[tuple[int, ...], ...] | None = None
-    says_finish: str = "LENGTH"
+    # These responses are given instead of the model's. After the last one the request is over.
+    says: tuple[Said, ...] | None = None
     # Every id is held back and comes in one response with the finish.
     only_at_finish: bool = False
     # The engine ends a sequence with `timeout` after so many tokens.
@@ -44,6 +51,8 @@ class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # No response ever comes; or none after an abort.
     never_answers: bool = False
     ignores_abort: bool = False
+    # So many tokens more come after an abort, before it is answered.
+    goes_on_after_abort: int = 0
     # The request is accepted, and then this text waits for the next caller of generate_async.
     # is_fatal: as an error of the system, which ends the engine, and not as one of a request.
     leaves_error: str | None = None
@@ -65,6 +74,8 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The engine's process is killed, or never steps again, when it has made so many steps.
     dies_at_step: int | None = None
     hangs_at_step: int | None = None
+    # The engine's process is killed so long after it has loaded.
+    dies_after_s: float | None = None
     # The n-th generate_async finds that the engine died after the check that precedes it.
     dead_at_submit: int | None = None
     # From the n-th call on the health check says no, without a reason.
@@ -77,6 +88,12 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # After so many events of a rank this many event ids are left out, once.
     event_gap_after: int | None = None
     event_gap: int = 1
+    # These are what the first polls give, as they stand here.
+    dictated_rows: tuple[dict[str, Any], ...] = ()
+    dictated_events: tuple[dict[str, Any], ...] = ()
+    # Hashes of blocks are texts; every event is repeated for another, smaller window.
+    has_hash_texts: bool = False
+    also_window: int | None = None
     # Full blocks only, as an engine without partial reuse reports them.
     hides_partial_blocks: bool = False
     # The first block of everything stored moves to another level of memory.

@@ -70,6 +70,7 @@ def settings_of(args: TorchLlmArgs) -> Settings:
         stats_length=args.max_stats_len,
         has_lora=args.lora_config is not None,
         transceiver=_transceiver(args),
+        transfer_timeout_s=_transfer_timeout_s(args),
         restore_modes=None
         if sleep is None
         else {tag.value: mode.name for tag, mode in sleep.restore_modes.items()},
@@ -98,6 +99,13 @@ def _transceiver(args: TorchLlmArgs) -> str | None:
         return str(config.backend)
     chosen = [each for each in _TRANSFER_BACKENDS if os.environ.get(f"TRTLLM_USE_{each}_KVCACHE") == "1"]
     return chosen[0] if chosen else "NIXL"
+
+
+def _transfer_timeout_s(args: TorchLlmArgs) -> float:
+    """How long a prefill holds what nobody fetches."""
+    config = args.cache_transceiver_config
+    milliseconds = None if config is None else config.kv_transfer_timeout_ms
+    return float("inf") if milliseconds is None else milliseconds / 1000
 
 
 def _word(value: object) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from tensorrt_llm._double.late import Late
@@ -18,16 +19,19 @@ _MARK = b"double-kv:"
 
 
 class Transfers:
-    """One side of it. folder: "" where none was named."""
+    """One side of it. folder: "" where none was named. timeout_s: how long a prefill holds what it left."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, timeout_s: float, now_s: Callable[[], float] = time.time) -> None:
         self._folder = Path(folder) if folder else None
+        self._timeout_s = timeout_s
+        self._now_s = now_s
         self._left: list[Path] = []
 
     def leave(self, prompt: list[int], first_tokens: list[int]) -> bytes:
         """A prefill is done. Returns the opaque state by which a decode finds it. Raises Late."""
         path = self._need_folder() / f"{uuid.uuid4().hex}.json"
-        content = {"pid": os.getpid(), "prompt": prompt, "first": first_tokens, "left_s": time.time()}
+        until_s = self._now_s() + self._timeout_s
+        content = {"pid": os.getpid(), "prompt": prompt, "first": first_tokens, "until_s": until_s}
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(content))
         draft.rename(path)
@@ -46,6 +50,8 @@ class Transfers:
             raise Late("Disaggregated KV cache transfer failed: nothing is held under this state") from exc
         if not Path(f"/proc/{content['pid']}").exists():
             raise Late("Disaggregated KV cache transfer failed: the context server is gone")
+        if self._now_s() > content["until_s"]:
+            raise Late("Disaggregated KV cache transfer failed: the time for it is over")
         if content["prompt"] != prompt:
             raise Late("Disaggregated KV cache transfer failed: it holds another prompt")
 

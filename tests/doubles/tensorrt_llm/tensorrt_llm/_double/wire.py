@@ -48,6 +48,7 @@ class Settings:
     stats_length: int
     has_lora: bool
     transceiver: str | None
+    transfer_timeout_s: float
     restore_modes: dict[str, str] | None
     batched_processor: BatchedLogitsProcessor | None
 

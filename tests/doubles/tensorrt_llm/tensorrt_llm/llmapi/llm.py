@@ -1,4 +1,7 @@
-"""The LLM: arguments checked, the engine loaded, requests made. All of it is synchronous."""
+"""The LLM: arguments checked, the engine loaded, requests made. All of it is synchronous.
+
+Longer than a file should be: it is the public surface of the library, whose signatures are what is doubled.
+"""
 
 from __future__ import annotations
 
