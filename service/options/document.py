@@ -113,9 +113,9 @@ way round than in the upstream worker: there the file wins over the flags.
   the nearest right name. With another version installed it only warns, and TensorRT-LLM itself decides.
 * What the worker does by itself: `skip_tokenizer_init` is true, except where the test processor or a
   `reasoning_parser` needs the tokenizer; with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events
-  unless a file says otherwise; prefill and decode hand over with UCX unless another
-  `cache_transceiver_config.backend` is given; `--connector kvbm` sets `kv_connector_config` and switches
-  partial reuse off.
+  unless a file says otherwise (of a decode worker no blocks are told: routers need none of them); prefill
+  and decode hand over with UCX unless another `cache_transceiver_config.backend` is given; `--connector kvbm`
+  sets `kv_connector_config` and switches partial reuse off.
 * Refused: {_UNUSABLE_NAMES}.
 """
 

@@ -124,13 +124,31 @@ class Adjustment:
         return tree
 
     def _with_event_buffer(self, tree: Tree) -> Tree:
-        """TensorRT-LLM keeps no events without a buffer, and none of reuse where blocks are not reused."""
-        if not self.publishing.has_kv_events:
-            if value_at(tree, EVENT_BUFFER):
-                self.complaints.warn(
-                    f"{_place(tree, EVENT_BUFFER)} has no effect: it takes --publish-kv-events to publish any"
-                )
+        """TensorRT-LLM keeps no events without a buffer."""
+        if not self._keeps_events(tree):
             return tree
+        self._check_blocks(tree)
+        if value_at(tree, EVENT_BUFFER) not in (0, None):
+            return tree
+        self.complaints.warn(
+            f"{_place(tree, EVENT_BUFFER)}: {EVENT_BUFFER_EVENTS} for --publish-kv-events wins over no buffer"
+        )
+        return merge(tree, branch(EVENT_BUFFER, Leaf(EVENT_BUFFER_EVENTS)), [])
+
+    def _keeps_events(self, tree: Tree) -> bool:
+        """Whether somebody will poll them. Routers look for blocks where prompts are computed."""
+        if self.publishing.has_kv_events and self.role is Stage.DECODE:
+            where = self.resolution["publish_kv_events"].where
+            self.complaints.warn(f"{where}: of a decode worker no KV blocks are told, routers need none")
+            return False
+        if not self.publishing.has_kv_events and value_at(tree, EVENT_BUFFER):
+            self.complaints.warn(
+                f"{_place(tree, EVENT_BUFFER)} has no effect: it takes --publish-kv-events to publish any"
+            )
+        return self.publishing.has_kv_events
+
+    def _check_blocks(self, tree: Tree) -> None:
+        """There are no events of reuse where blocks are not reused, and hashes must fit."""
         if value_at(tree, _BLOCK_REUSE) is False:
             self.complaints.warn(
                 f"{_place(tree, _BLOCK_REUSE)}: false leaves no KV events to publish; routers go by load"
@@ -139,12 +157,6 @@ class Adjustment:
             self.complaints.refuse(
                 _place(tree, _HASHES), "v2_sha256", "routers take hashes of 64 bits; v2_sha256_64 has them"
             )
-        if value_at(tree, EVENT_BUFFER) not in (0, None):
-            return tree
-        self.complaints.warn(
-            f"{_place(tree, EVENT_BUFFER)}: {EVENT_BUFFER_EVENTS} for --publish-kv-events wins over no buffer"
-        )
-        return merge(tree, branch(EVENT_BUFFER, Leaf(EVENT_BUFFER_EVENTS)), [])
 
 
 def _place(tree: Tree, path: str) -> str:

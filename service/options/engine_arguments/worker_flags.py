@@ -53,7 +53,7 @@ def defaults(resolution: Resolution, role: Stage, publishing: Publishing) -> Tre
             tree = _with(tree, path, resolution[option].value)
     if role is not Stage.WHOLE:
         tree = _with(tree, TRANSCEIVER, "UCX")
-    if publishing.has_kv_events:
+    if publishing.has_kv_events and role is not Stage.DECODE:
         tree = _with(tree, EVENT_BUFFER, EVENT_BUFFER_EVENTS)
     if publishing.has_kv_events or publishing.has_metrics:
         tree = _with(tree, "enable_iter_perf_stats", True)

@@ -184,16 +184,14 @@ STARTS: tuple[Start, ...] = (
         differs={
             **QWEN_DECODE,
             **_METRICS,
-            "kv_cache_config": _qwen(
-                event_buffer_max_size=100_000, enable_partial_reuse=False, max_tokens=25000
-            ),
+            "kv_cache_config": _qwen(enable_partial_reuse=False, max_tokens=25000),
             "kv_connector_config": {
                 "connector_module": "kvbm.trtllm_integration.connector",
                 "connector_scheduler_class": "DynamoKVBMConnectorLeader",
                 "connector_worker_class": "DynamoKVBMConnectorWorker",
             },
         },
-        warnings=(_OLD_SPELLING,),
+        warnings=(_OLD_SPELLING, "--publish-events-and-metrics: of a decode worker no KV blocks"),
     ),
     Start(
         name="engine_configs/deepseek-r1/disagg/mtp/mtp_decode",

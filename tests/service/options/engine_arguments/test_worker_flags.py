@@ -148,6 +148,17 @@ def test_a_buffer_of_a_file_is_kept_and_none_is_not_enough() -> None:
     )
 
 
+def test_a_decode_worker_keeps_no_events() -> None:
+    """Routers look for blocks where prompts are computed; its metrics are another matter."""
+    settings = load(*_TRTLLM, *_DECODE, "--publish-kv-events")
+    assert settings.warnings == (
+        "--publish-kv-events: of a decode worker no KV blocks are told, routers need none",
+    )
+    assert settings.engine_arguments is not None
+    assert settings.engine_arguments.event_buffer == 0
+    assert settings.engine_arguments.has_iteration_stats
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
