@@ -27,11 +27,17 @@ def check_pattern(pattern: str, field: str) -> None:
         elif is_in_class:
             is_in_class = character != "]"
         elif character == "[":
+            _check_class(pattern[at : at + 3], field)
             is_in_class = True
         elif (character == "^" and at > 0) or (character == "$" and at < end - 1):
             allowed = "'^' at the beginning and '$' at the end only: xgrammar obeys none elsewhere"
             raise InvalidRequest(field, pattern, allowed)
         at += 1
+
+
+def _check_class(beginning: str, field: str) -> None:
+    if beginning == r"[\^":
+        raise InvalidRequest(field, beginning, "'^' later in a class: here xgrammar takes it for 'none of'")
 
 
 def _check_escape(escape: str, field: str) -> None:

@@ -99,7 +99,7 @@ def test_patterns_that_are_obeyed(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a^b", "^^a", "a$b", "$a", "(^a)", r"\Aa", r"a\Z", r"[\q]", r"\x1f0", "a\0b"]
+    "pattern", ["a^b", "^^a", "a$b", "$a", "(^a)", r"\Aa", r"a\Z", r"[\q]", r"\x1f0", r"[\^a]", "a\0b"]
 )
 def test_patterns_that_would_be_read_otherwise(pattern: str) -> None:
     """They are refused; a zero character would end the process that compiles it."""
