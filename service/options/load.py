@@ -18,7 +18,7 @@ from service.options.rules import check_rules
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.options.engine_choice import EngineFacts
+    from service.options.engine_choice import EngineFacts, EngineName
     from service.options.framework import FrameworkFacts
     from service.options.settings import Settings
 
@@ -44,10 +44,7 @@ def load_settings(
     resolution = given.with_defaults_of(engine)
     Availability(engine, framework, complaints).check(resolution)
     check_rules(resolution, engine, environ, framework, complaints)
-    role, publishing = role_of(resolution), publishing_of(resolution, framework)
-    arguments = None
-    if engine == "trtllm":
-        arguments = engine_arguments(resolution, role, publishing, facts.tensorrt_version, complaints)
+    outcome = _outcome(resolution, engine, framework, facts, complaints)
     try:
         budgets = plan_budgets(resolution.get("drain_timeout", float), _operator_times(resolution))
     except BudgetError as error:
@@ -56,8 +53,21 @@ def load_settings(
     complaints.raise_if_any()
     if resolution["engine_request_limit"].is_given:
         resolution = resolution.adopt("max_live", "engine_request_limit")
-    outcome = Outcome(engine, role, publishing, arguments)
     return build_settings(resolution, outcome, budgets, environ, complaints.warnings)
+
+
+def _outcome(
+    resolution: Resolution,
+    engine: EngineName,
+    framework: FrameworkFacts,
+    facts: EngineFacts,
+    complaints: Complaints,
+) -> Outcome:
+    role, publishing = role_of(resolution), publishing_of(resolution, framework)
+    if engine != "trtllm":
+        return Outcome(engine, role, publishing, None)
+    arguments = engine_arguments(resolution, role, publishing, facts.tensorrt_version, complaints)
+    return Outcome(engine, role, publishing, arguments)
 
 
 def _operator_times(resolution: Resolution) -> OperatorTimes:

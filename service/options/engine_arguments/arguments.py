@@ -80,8 +80,8 @@ class EngineArguments:
         return as_json(self.masked_values())
 
     def masked_values(self) -> dict[str, object]:
-        """The values without what may be a secret."""
-        return {key: masked(key, value) for key, value in self.values.items()}
+        """The values without what may be a secret, in the order of their names."""
+        return {key: masked(key, value) for key, value in sorted(self.values.items())}
 
 
 def engine_arguments(
