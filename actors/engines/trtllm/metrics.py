@@ -99,7 +99,7 @@ class EngineMetrics:
     def __init__(self, collector: Collector, ranks: int = 1) -> None:
         self._collector = collector
         named: list[Any] = [getattr(collector, name, None) for name in _OF_REQUESTS]
-        self._take_request: Callable[[dict[Any, Any]], None] = next(filter(callable, named), _lose)
+        self._take_request: Any = next((each for each in named if each is not None), _lose)
         # By rank: what it told last, by part and key.
         self._known: list[dict[tuple[str, str], int]] = [{} for _ in range(ranks)]
         self.failures = 0

@@ -13,7 +13,7 @@ from actors.engines.torch.blocks import BlockAllocator
 from actors.engines.torch.prefix_cache import PrefixCache, content_hash
 from actors.engines.torch.scheduler import Chunk, Limits, Scheduler
 from protocols.spec import GenerationSpec, Output, StopRules
-from protocols.steps import EngineId, KvStored
+from protocols.steps import EngineId, KvRemoved, KvStored
 from tests.doubles.listeners import RecordingTelemetry
 
 if TYPE_CHECKING:
