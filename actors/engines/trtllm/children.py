@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 _PROC = Path("/proc")
+# What a terminal sends to everybody at Ctrl-C, and a supervisor that knows no better to end a service.
+_FOR_ALL = {signal.SIGINT, signal.SIGTERM}
 _LOOK_S = 0.02
 
 
@@ -22,6 +26,22 @@ def descendants(pid: int) -> set[int]:
                 found.add(child)
                 pending.append(child)
     return found
+
+
+@contextmanager
+def out_of_reach() -> Generator[None]:
+    """The thread that starts processes: a signal to the whole group does not reach them.
+
+    They inherit what this thread does not want to hear. Whoever leads them hears it, finishes what is under
+    way, and ends them; until then the requests of a worker that drains need them.
+    """
+    # Its start would make this thread hear them again; once it runs it does not.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_ALL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_all(pids: set[int], patience_s: float) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any, cast
 
-from actors.engines.trtllm.children import descendants, end_all
+from actors.engines.trtllm.children import descendants, end_all, out_of_reach
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.library import Library, import_library
 from protocols.engine import EngineInfo
@@ -20,8 +20,10 @@ from protocols.errors import EngineStartError, ServiceError, StartStopped
 Progress = Callable[[str, float], None]
 """Called in the loading thread with the stage of the start and the fraction done, 0 to 1."""
 
-# How long its processes may take to end by themselves.
-_LEAVE_S = 2.0
+# How long its processes may take to end by themselves; most do not hear that they shall.
+_LEAVE_S = 0.5
+# How long the constructor may take to notice that they have ended.
+_JOIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Loading:
             if self._is_over or self._thread is None:
                 return
         end_all(self.processes, _LEAVE_S)
-        self._thread.join(_LEAVE_S)
+        self._thread.join(_JOIN_S)
         # Whatever it started while the first were ending.
         end_all(self.processes, _LEAVE_S)
 
@@ -87,8 +89,8 @@ class Loading:
         self._checkpoint("importing", 0.0)
         library = import_library()
         self._checkpoint("loading", 0.2)
-        arguments = dict(self._config.arguments)
-        llm = library.LLM(model=str(self._config.model_path), **arguments)
+        with out_of_reach():
+            llm = library.LLM(model=str(self._config.model_path), **self._config.arguments)
         try:
             self._checkpoint("asking", 0.9)
             return Loaded(library, llm, info_of(llm, library, self._config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,34 @@ child = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
+"""
+
+
+# Starts a child out of reach, says its pid, and tells of every signal how the child is.
+_LEADER = """
+import multiprocessing, signal, subprocess, sys, threading
+from actors.engines.trtllm.children import out_of_reach
+
+def start():
+    global child
+    with out_of_reach():
+        multiprocessing.get_context("spawn").Process(target=len, args=((),)).start()
+        wait = "print('ready', flush=True); import time; time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", wait], stdout=subprocess.PIPE)
+        child.stdout.readline()
+
+def heard(number, _frame):
+    state = "lives" if child.poll() is None else "has ended"
+    print(f"heard {number}, child {state}", flush=True)
+
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+signal.signal(signal.SIGINT, heard)
+signal.signal(signal.SIGTERM, heard)
+print(child.pid, flush=True)
+while True:
+    signal.pause()
 """
 
 
@@ -50,3 +79,17 @@ def test_a_stranger_that_has_ended_is_no_error() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         pass
     assert end_all({child.pid}, 0.0) == 0
+
+
+def test_a_signal_to_the_group_reaches_only_their_leader() -> None:
+    """Ctrl-C in a terminal: whoever leads hears it and goes on, and so does what it has started."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEADER], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as leader:
+        assert leader.stdout is not None
+        child = int(leader.stdout.readline())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.killpg(leader.pid, number)
+            assert leader.stdout.readline().strip() == f"heard {number.value}, child lives"
+        os.killpg(leader.pid, signal.SIGKILL)
+    assert child
