@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from actors.drain import DrainLadder
@@ -15,10 +17,12 @@ from protocols.errors import InvalidRequest
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import EngineId, FinishReason
 from protocols.telemetry import Outcome
+from tests.actors.deaths import crash
 from tests.doubles.callers import PROMPT, FakeCaller, wire_request
 from tests.doubles.engines import ScriptedEngine
 
 if TYPE_CHECKING:
+    from tests.actors.world import Visit, World
     from tests.conftest import OpenWorld
 
 pytestmark = pytest.mark.anyio
@@ -195,6 +199,60 @@ class TestBounds:
             await world.ask(wire=handed()).answer()
             await world.ask(caller=left(), wire=handed()).answer()
             assert engine.calls == []
+
+
+class TestAnyStory:
+    @pytest.mark.parametrize("seed", range(25))
+    async def test_every_cache_is_fetched_once(self, open_world: OpenWorld, seed: int) -> None:
+        """Whoever leaves whenever, whatever is wrong with the request: one submit for each."""
+        dice = random.Random(seed)
+        engine = decode_engine(max_num_seqs=2)
+        async with open_world(engine) as world:
+            visits: list[Visit] = []
+            for _ in range(12):
+                options: dict[str, Any] = dice.choice([{}, {}, {"n": 2}, {"max_tokens": 3}])
+                caller = left() if dice.random() < 0.3 else FakeCaller()
+                visits.append(world.ask(caller=caller, wire=handed(**options)))
+                await _happens(dice, world, visits, engine)
+            for visit in visits:
+                await visit.leave()
+            await world.settle()
+            while engine.live:
+                await _finish_all(engine)
+                await world.settle()
+            assert sorted(engine.ids_of("submit")) == [visit.id for visit in visits]
+            assert world.graph.executor.is_idle
+
+    async def test_a_dead_engine_is_asked_for_nothing(self, open_world: OpenWorld) -> None:
+        """Those that waited end with it; what was handed over for them is left to the time-out."""
+        engine = decode_engine(max_num_seqs=1)
+
+        async def live(world: World) -> None:
+            for _ in range(4):
+                await world.ask_settled(wire=handed())
+            engine.die()
+
+        world = await crash(open_world, live, engine)
+        assert engine.ids_of("submit") == [world.visits[0].id]
+
+
+async def _happens(dice: random.Random, world: World, visits: list[Visit], engine: ScriptedEngine) -> None:
+    """Something, or a little time."""
+    match dice.randrange(4):
+        case 0:
+            await world.settle()
+        case 1:
+            await dice.choice(visits).leave()
+        case 2:
+            await _finish_all(engine)
+        case _:
+            await anyio.lowlevel.checkpoint()
+
+
+async def _finish_all(engine: ScriptedEngine) -> None:
+    """The engine has said its last of everything it has."""
+    for engine_id in tuple(engine.live):
+        engine.finish(engine_id, FinishReason.LENGTH, [7])
 
 
 @pytest.mark.parametrize(
