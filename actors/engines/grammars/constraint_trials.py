@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.engines.grammars.limits import PREPARE_S, READY_S, field_of
+from actors.engines.grammars.trial_child import Court
 from actors.engines.grammars.trials import LLGUIDANCE, Trials
 from actors.engines.limited_work import LimitedWork
 from protocols.bounds import OnBound, ignore_bound
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 class ConstraintTrials:
-    """Event loop. folder: of the model. judge: what tries a constraint, see `Trials`.
+    """Event loop. folder: of the model. court: what tries constraints.
 
     on_bound: told of constraints that take too long or cost too much.
     """
@@ -34,13 +35,13 @@ class ConstraintTrials:
         folder: Path,
         *,
         trust_remote_code: bool = False,
-        judge: str = LLGUIDANCE,
+        court: Court = LLGUIDANCE,
         on_bound: OnBound = ignore_bound,
     ) -> None:
         self._folder = folder
         self._trust_remote_code = trust_remote_code
         self._work = LimitedWork("constraint", on_bound)
-        self._trials = Trials(on_bound, judge)
+        self._trials = Trials(on_bound, court)
         # Or why there is none.
         self._vocabulary: Future[Vocabulary | str] = Future()
         self._opened_s = 0.0

@@ -2,9 +2,9 @@
 
 A compiler recurses, computes and allocates as a caller's text has it, and can be neither interrupted nor
 asked what it will cost. Here it may overflow its stack, or run into the limits of this process: the worker
-(`trial_child`) starts another one. JSON lines in both directions. In, first: ``vocabulary``, ``judge`` (see
-`trials.Trials`), ``stack_bytes`` and ``memory_bytes``; then requests with ``kind`` and ``constraint``, one at
-a time. Out: "ready", and for each request "begun" and then a verdict.
+(`trial_child`) starts another one. JSON lines in both directions. In, first: ``vocabulary``, ``judge`` and
+``cpu_s`` (see `trial_child.Court`), ``stack_bytes`` and ``memory_bytes``; then requests with ``kind`` and
+``constraint``, one at a time. Out: "ready", and for each request "begun" and then a verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from actors.engines.grammars.limits import TRIAL_CPU_S
 from actors.engines.grammars.vocabulary import Vocabulary, vocabulary_of
 from protocols.errors import InvalidRequest, shorten
 from protocols.spec import Guided, GuidedKind
@@ -49,7 +48,7 @@ def main() -> None:
     _limit_memory(setup["memory_bytes"])
     _say(out, "ready")
     for line in lines:
-        _limit_time()
+        _limit_time(setup["cpu_s"])
         _say(out, "begun")
         # This thread goes on reading, so that it notices the worker's end while the other one computes.
         threading.Thread(target=_try, args=(line, judge, out), daemon=True).start()
@@ -94,13 +93,13 @@ def _limit_memory(more_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (taken + more_bytes, hard))
 
 
-def _limit_time() -> None:
+def _limit_time(cpu_s: float) -> None:
     """For the next constraint, by a signal that ends the process: also when nobody gives it a turn here.
 
     The system counts whole seconds.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    soft = math.ceil(time.process_time() + TRIAL_CPU_S) + 1
+    soft = math.ceil(time.process_time() + cpu_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from actors.engines.grammars.limits import TRIAL_MEMORY_BYTES, TRIAL_STACK_BYTES
+from actors.engines.grammars.limits import TRIAL_CPU_S, TRIAL_MEMORY_BYTES, TRIAL_STACK_BYTES
 from actors.engines.grammars.plain import as_object, write_json
 from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.strict_json import read_json
@@ -34,6 +35,18 @@ _SETTINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Court:
+    """What tries constraints in the process.
+
+    judge: ``module:function``; it is given the vocabulary and returns a `trial.Judge`. cpu_s: what one
+    constraint may take, in CPU seconds.
+    """
+
+    judge: str
+    cpu_s: float = TRIAL_CPU_S
+
+
 class TrialFailed(Exception):
     """The process died, or took too long, at the constraint that it was given."""
 
@@ -45,10 +58,10 @@ class NoTrial(Exception):
 class TrialChild:
     """Starts the process. Raises OSError, or NoTrial when it does not come up.
 
-    judge: as for `trials.Trials`. Any thread; `try_out` takes one constraint at a time.
+    Any thread; `try_out` takes one constraint at a time.
     """
 
-    def __init__(self, vocabulary: Vocabulary, judge: str) -> None:
+    def __init__(self, vocabulary: Vocabulary, court: Court) -> None:
         # Pipes only, and a session of its own: a signal for the worker's group is not for it.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
@@ -67,7 +80,7 @@ class TrialChild:
         self._unread = b""
         os.set_blocking(self._stdin.fileno(), False)
         try:
-            self._introduce(vocabulary, judge)
+            self._introduce(vocabulary, court)
         except BaseException:
             self.kill()
             self.wait()
@@ -108,13 +121,14 @@ class TrialChild:
             self._stdout.close()
         return code
 
-    def _introduce(self, vocabulary: Vocabulary, judge: str) -> None:
+    def _introduce(self, vocabulary: Vocabulary, court: Court) -> None:
         until_s = time.monotonic() + _START_S
         setup = {
             "vocabulary": vocabulary.as_plain(),
             "stack_bytes": _stack_bytes(),
             "memory_bytes": TRIAL_MEMORY_BYTES,
-            "judge": judge,
+            "judge": court.judge,
+            "cpu_s": court.cpu_s,
         }
         try:
             self._send(setup, until_s)

@@ -15,11 +15,10 @@ from actors.engines.grammars.limits import (
     MOST_GRAMMAR_BYTES,
     PREPARE_S,
     READY_S,
-    TRIAL_CPU_S,
     field_of,
     text_of,
 )
-from actors.engines.grammars.trial_child import NoTrial, TrialChild, TrialFailed
+from actors.engines.grammars.trial_child import Court, NoTrial, TrialChild, TrialFailed
 from actors.engines.grammars.vocabulary import Vocabulary
 from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import InvalidRequest, Overloaded
@@ -29,8 +28,8 @@ from protocols.strict_json import read_json
 # Seconds between attempts to start a process that did not come up.
 _RETRY_S = 10.0
 _TOO_COSTLY = "a constraint that costs less than is allowed"
-LLGUIDANCE = "actors.engines.grammars.building:llguidance_judge"
-"""The judge that compiles constraints with llguidance."""
+LLGUIDANCE = Court("actors.engines.grammars.building:llguidance_judge")
+"""For an engine that obeys constraints by llguidance."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,13 +37,12 @@ _log = logging.getLogger(__name__)
 class Trials:
     """Keeps one process, and starts another when it ends. Any thread, but never the event loop's.
 
-    on_bound: told of constraints that cost more than is allowed. judge: what compiles them there,
-    ``module:function``; it is given the vocabulary and returns a `trial.Judge`.
+    on_bound: told of constraints that cost more than is allowed. court: what tries them.
     """
 
-    def __init__(self, on_bound: OnBound = ignore_bound, judge: str = LLGUIDANCE) -> None:
+    def __init__(self, on_bound: OnBound = ignore_bound, court: Court = LLGUIDANCE) -> None:
         self._on_bound = on_bound
-        self._judge_name = judge
+        self._court = court
         self._changed = threading.Condition()
         self._child: TrialChild | None = None
         # Why there is none, where it could not be started; since when one is being started.
@@ -58,7 +56,7 @@ class Trials:
             self._since_s = time.monotonic()
         while not self._is_closed:
             try:
-                child = TrialChild(vocabulary, self._judge_name)
+                child = TrialChild(vocabulary, self._court)
             except Exception as exc:
                 # Whatever it was: guided requests hear of it, and the engine serves on.
                 self._failed(f"the process that tries constraints does not start ({type(exc).__name__})")
@@ -97,8 +95,8 @@ class Trials:
                 if kept > MOST_GRAMMAR_BYTES:
                     most = MOST_GRAMMAR_BYTES // 2**20
                     raise self._too_costly(guided, f"its grammar takes {kept // 2**20} MiB, over {most}")
-                if cpu_s > TRIAL_CPU_S:
-                    raise self._too_costly(guided, f"compiling it takes more than {TRIAL_CPU_S:g} s")
+                if cpu_s > self._court.cpu_s:
+                    raise self._too_costly(guided, f"compiling it takes more than {self._court.cpu_s:g} s")
                 return max(kept, 0)
             case {"refused": [str(field), str(shown), str(allowed)]}:
                 raise InvalidRequest(field, _Shown(shown), allowed)

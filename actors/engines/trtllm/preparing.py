@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.engines.grammars.cache import ConstraintCache
 from actors.engines.grammars.constraint_trials import ConstraintTrials
+from actors.engines.grammars.trial_child import Court
 from actors.engines.grammars.trials import as_tried
 from actors.engines.processor_trials import ProcessorTrials
 from actors.engines.trtllm.config import TrtllmConfig
@@ -22,10 +23,11 @@ from protocols.spec import GenerationSpec, Guided
 Decode = Callable[[Mapping[str, Any]], object]
 """The driver's form of a hand-off. Returns at once; raises InvalidRequest."""
 
-# What tries constraints, by back-end. By name: only the process for trials imports it.
-_JUDGES = {
-    Backend.XGRAMMAR: "actors.engines.trtllm.judging:xgrammar_judge",
-    Backend.LLGUIDANCE: "actors.engines.trtllm.judging:llguidance_judge",
+# By name: only the process for trials imports it. xgrammar looks at the whole vocabulary for a constraint:
+# with 49,152 tokens a string of bounded length takes it 1.8 s, which the engine shares out to 8 threads.
+_COURTS = {
+    Backend.XGRAMMAR: Court("actors.engines.trtllm.judging:xgrammar_judge", cpu_s=4.0),
+    Backend.LLGUIDANCE: Court("actors.engines.trtllm.judging:llguidance_judge"),
 }
 
 
@@ -111,6 +113,6 @@ def _trials(config: TrtllmConfig, backend: Backend) -> ConstraintTrials:
     return ConstraintTrials(
         Path(tokenizer) if isinstance(tokenizer, str | Path) else config.model_path,
         trust_remote_code=bool(config.arguments.get("trust_remote_code", False)),
-        judge=_JUDGES[backend],
+        court=_COURTS[backend],
         on_bound=config.on_bound,
     )

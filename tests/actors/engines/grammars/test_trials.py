@@ -15,7 +15,8 @@ import pytest
 
 from actors.engines.grammars import trials as trials_module
 from actors.engines.grammars.limits import MOST_GRAMMAR_BYTES
-from actors.engines.grammars.trials import Trials
+from actors.engines.grammars.trial_child import Court
+from actors.engines.grammars.trials import LLGUIDANCE, Trials
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, Overloaded
 from protocols.spec import Guided, GuidedKind
@@ -65,6 +66,14 @@ def test_a_deadly_constraint_is_refused(guide: Guide, deadly: Guided) -> None:
         assert first is not None
         assert trials.pid not in {first, None}
         assert not psutil.pid_exists(first)
+
+
+def test_the_time_of_a_court(guide: Guide) -> None:
+    """What takes more computing than this court allows is refused, though it came through."""
+    with kept(guide, Trials(court=Court(LLGUIDANCE.judge, cpu_s=1e-9))) as trials:
+        with pytest.raises(InvalidRequest, match="compiling it takes more than 1e-09 s"):
+            trials.check(GOOD)
+        assert trials.pid is not None
 
 
 def test_a_large_grammar_is_refused(guide: Guide) -> None:
