@@ -115,16 +115,16 @@ class EngineStartError(ServiceError):
 
 # Longest text of a refused value that is sent back to its caller.
 _SHOWN_CHARACTERS = 80
-# Looks at the first few parts only: a refused value may be a picture of many megabytes.
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN_CHARACTERS
 
 
-def shorten(value: object) -> str:
-    """A value as a caller can recognise it, at most 80 characters long."""
+def shorten(value: object, characters: int = _SHOWN_CHARACTERS) -> str:
+    """A value as whoever gave it can recognise it, at most so many characters long."""
+    # Looks at the first few parts only: a refused value may be a picture of many megabytes.
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = characters
     try:
-        text = _SHORT.repr(value)
+        text = short.repr(value)
     except (ValueError, RecursionError):
         # Python refuses to write an integer of thousands of digits.
         text = f"this {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"

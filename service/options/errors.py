@@ -10,6 +10,9 @@ from protocols.errors import ServiceError, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# Of a value; paths of files are to be read whole.
+_SHOWN_CHARACTERS = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -20,7 +23,7 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        shown = "" if self.value is None else f" value {shorten(self.value)}:"
+        shown = "" if self.value is None else f" value {shorten(self.value, _SHOWN_CHARACTERS)}:"
         return f"{self.where}:{shown} {self.allowed}"
 
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text
 from service.options.option import Group, Option, flag_of
 from service.options.processor_kind import Processors
 
 if TYPE_CHECKING:
+    from service.options.engine_choice import EngineName
     from service.options.values import Value
 
 _SECONDS = Number(0, 86400, with_minimum=False)
 
 
-def _ours(group: Group, name: str, kind: Kind, default: Value, text: str, default_text: str = "") -> Option:
+def _ours(group: Group, name: str, kind: Kind, default: Value, text: str, **more: Any) -> Option:
+    """more: other fields of the option."""
     return Option(
         name=name,
         flag=flag_of(name),
         env=f"DYN_ACTOR_{name.upper()}",
         kind=kind,
         default=default,
-        default_text=default_text,
         group=group,
         help=text,
+        **more,
     )
+
+
+def _with_trtllm(value: Value) -> tuple[tuple[EngineName, Value], ...]:
+    """The default with that engine."""
+    return (("trtllm", value),)
 
 
 OURS: tuple[Option, ...] = (
@@ -41,17 +48,17 @@ OURS: tuple[Option, ...] = (
         "engine_queue",
         Integer(0, 65536),
         0,
-        "Sequences submitted beyond the batch size, for engines with a queue of their own.",
+        "Sequences submitted beyond the batch size, for engines with a queue of their own: a slot that gets "
+        "free is taken in the next step.",
+        engine_defaults=_with_trtllm(16),
     ),
-    Option(
-        name="engine_hang_timeout",
-        flag="--engine-hang-timeout",
-        env="DYN_ACTOR_ENGINE_HANG_TIMEOUT",
-        kind=Number(1, 86400),
-        default=30.0,
-        engine_defaults=(("trtllm", 300.0),),
-        group=Group.ENGINE,
-        help="Seconds without any progress, requests in flight, after which the engine counts as dead.",
+    _ours(
+        Group.ENGINE,
+        "engine_hang_timeout",
+        Number(1, 86400),
+        30.0,
+        "Seconds without any progress, requests in flight, after which the engine counts as dead.",
+        engine_defaults=_with_trtllm(300.0),
     ),
     _ours(
         Group.ENGINE,
@@ -59,7 +66,7 @@ OURS: tuple[Option, ...] = (
         Integer(0, 2**63 - 1),
         None,
         "Seed of requests that bring none.",
-        "random",
+        default_text="random",
     ),
     _ours(
         Group.ENGINE,
@@ -94,7 +101,7 @@ OURS: tuple[Option, ...] = (
         Number(0, 65536, with_minimum=False),
         None,
         "Memory for weights and KV cache together, in GB.",
-        "a quarter of the free memory for the KV cache",
+        default_text="a quarter of the free memory for the KV cache",
     ),
     _ours(
         Group.SYNTHETIC,
@@ -109,6 +116,7 @@ OURS: tuple[Option, ...] = (
         Integer(1, 1 << 20),
         1024,
         "Requests alive at once, waiting and running. More are refused with 429.",
+        engine_defaults=_with_trtllm(4096),
     ),
     _ours(
         Group.ADMISSION,
@@ -116,7 +124,7 @@ OURS: tuple[Option, ...] = (
         _SECONDS,
         None,
         "Seconds every request has from its arrival.",
-        "none",
+        default_text="none",
     ),
     _ours(
         Group.ADMISSION,
@@ -138,7 +146,10 @@ OURS: tuple[Option, ...] = (
         "outbox_total_tokens",
         Integer(1, 2**40),
         4 * 1024 * 1024,
-        "Sum of all outboxes, reserved at admission; at least --outbox-tokens.",
+        "Sum of all outboxes, reserved at admission; at least --outbox-tokens. An engine that cannot pause "
+        "(trtllm) reserves all that a request may say: max_tokens, or the rest of the context, times n.",
+        # As many requests as may be alive, each with 131,072 tokens: what is not said takes no memory.
+        engine_defaults=_with_trtllm(4096 * 131_072),
     ),
     _ours(
         Group.SHUTDOWN,
