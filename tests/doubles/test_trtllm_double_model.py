@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.byte_tokenizer import END_ID
+from tests.conformance.byte_tokenizer import END_ID, VOCAB_SIZE
 from tests.conformance.tiny_llama import write_tiny_llama
 from tests.doubles.trtllm_facts import read_facts, unknown_keys
 from tests.doubles.trtllm_llms import ask, open_llm, read
@@ -53,6 +53,8 @@ def llm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
             enable_attention_dp=True,
             attention_dp_config={"kv_cache_routing_conversation_affinity": True},
             max_batch_size=4,
+            max_num_tokens=64,
+            enable_chunked_prefill=True,
             guided_decoding_backend="xgrammar",
             cache_transceiver_config={"backend": "UCX"},
             kv_cache_config={"tokens_per_block": BLOCK, "event_buffer_max_size": 1000},
@@ -72,14 +74,16 @@ class Forces:
         self._token = token
         self.calls = 0
 
+    def __deepcopy__(self, memory: Any) -> Forces:
+        return type(self)(self._token)
+
     def __call__(self, req_id: int, logits: Any, token_ids: Any, stream_ptr: Any, client_id: Any) -> None:
-        assert logits.dim() == 2
-        assert logits.shape[0] == len(token_ids) == 1
+        assert logits.shape == (1, 1, VOCAB_SIZE)
         assert token_ids[0][: len(PROMPT)] == PROMPT
-        assert stream_ptr is None
-        assert client_id is not None
-        assert req_id != client_id
-        assert len(token_ids[0]) == len(PROMPT) + self.calls
+        assert (stream_ptr, client_id) == (None, None)
+        assert req_id >= 2048
+        # The token of the step before is not known yet.
+        assert len(token_ids[0]) == len(PROMPT) + max(0, self.calls - 1)
         self.calls += 1
         kept = logits[..., self._token].clone()
         logits[...] = float("-inf")
@@ -97,7 +101,7 @@ class ForcesInBatch:
 class Breaks:
     """Fails when it is called."""
 
-    def __call__(self, *_everything: Any) -> None:
+    def __call__(self, req_id: int, logits: Any, token_ids: Any, stream_ptr: Any, client_id: Any) -> None:
         raise RuntimeError("a processor that breaks")
 
 
@@ -150,12 +154,45 @@ async def test_a_constraint_that_makes_no_sense_fails_its_own_request(
 
 
 async def test_processors_run_over_there(llm: LLM) -> None:
-    """A copy for each sequence, with the prompt in front, and a beam axis in front of the vocabulary."""
+    """A copy for each sequence, with the prompt in front, and a beam in front of the vocabulary."""
     processor: Any = Forces(9)
     seen = await read(ask(llm, PROMPT, logits_processor=processor, n=2, temperature=1.0, max_tokens=3))
     assert seen.error is None
     assert [output.token_ids for output in seen.result.outputs] == [[9, 9, 9], [9, 9, 9]]
     assert processor.calls == 0
+
+
+class Wrong:
+    """Takes what it gets, which is not how the library counts."""
+
+    def __call__(self, *everything: Any) -> None:
+        raise NotImplementedError
+
+
+async def test_a_processor_must_have_the_parameters_of_the_library(llm: LLM) -> None:
+    """The check is made over there, and costs everybody."""
+    wrong: Any = Wrong()
+    seen = await read(ask(llm, PROMPT, logits_processor=wrong, max_tokens=2))
+    assert "signature" in str(seen.error)
+
+
+class CountsParts:
+    """Fails in its second call, before the answer has begun."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, req_id: int, logits: Any, token_ids: Any, stream_ptr: Any, client_id: Any) -> None:
+        self._calls += 1
+        assert self._calls < 2, "asked twice about the prompt"
+
+
+async def test_processors_are_called_after_each_part_of_a_prompt(llm: LLM) -> None:
+    """One that takes several passes; only the last of them chooses a token."""
+    counting: Any = CountsParts()
+    assert (await read(ask(llm, PROMPT, logits_processor=counting, max_tokens=1))).error is None
+    seen = await read(ask(llm, [*PROMPT, *PROMPT], logits_processor=counting, max_tokens=1))
+    assert "asked twice" in str(seen.error)
 
 
 async def test_several_processors_run_in_order(llm: LLM) -> None:

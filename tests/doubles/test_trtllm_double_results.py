@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,31 @@ async def test_the_end_id_stays_and_gives_no_stop_reason(llm: LLM) -> None:
     seen = await read(ask(llm, [5], end_id=1001, stop_token_ids=[1001]))
     output = seen.result.outputs[0]
     assert (output.token_ids, output.finish_reason, output.stop_reason) == ([1000, 1001], "stop", None)
+
+
+async def test_only_the_end_id_is_held_back_before_min_tokens(llm: LLM) -> None:
+    """Stop words end an answer all the same; with several choices each by itself."""
+    held = await read(ask(llm, [5], end_id=1001, min_tokens=3, max_tokens=4))
+    assert 1001 not in held.tokens[:3]
+    seen = await read(ask(llm, [5], stop_token_ids=[1002], min_tokens=5, max_tokens=8, n=2, temperature=1.0))
+    assert [output.token_ids for output in seen.result.outputs] == [[1000, 1001]] * 2
+    assert [output.stop_reason for output in seen.result.outputs] == [1002, 1002]
+    assert (await read(ask(llm, [5], max_tokens=1))).tokens == [FIRST_ID]
+
+
+async def test_a_stop_word_counts_as_the_last_token_too(llm: LLM) -> None:
+    """And is cut."""
+    word = await read(ask(llm, [5], stop_token_ids=[1002], max_tokens=3))
+    assert (word.tokens, word.reasons) == ([1000, 1001], ["stop"])
+
+
+async def test_the_length_can_be_looked_at_first(tmp_path: Path) -> None:
+    """Where the script says so; then the word stays, and the end id goes before both."""
+    with double_on_path(), open_llm(write_folder(tmp_path), {"has_length_first": True}) as opened:
+        word = await read(ask(opened, [5], stop_token_ids=[1002], max_tokens=3))
+        assert (word.tokens, word.reasons) == ([1000, 1001, 1002], ["length"])
+        end = await read(ask(opened, [5], end_id=1002, max_tokens=3))
+        assert (end.tokens, end.reasons) == ([1000, 1001, 1002], ["stop"])
 
 
 async def test_ignore_eos_switches_stop_ids_off_too(llm: LLM) -> None:

@@ -51,6 +51,9 @@ class LiveRequest:
         self.is_over = False
         self.is_unwanted = False
         self.cached_tokens = 0
+        # Where length ends an answer, and which stop words do that the engine behind does not know.
+        self.most_tokens = 2**31
+        self.early_stops: frozenset[int] = frozenset()
         # Of the prefill: they stand at the beginning, whatever this engine would have said.
         self.first_tokens: list[int] = []
         self._script = script
@@ -94,10 +97,16 @@ class LiveRequest:
             return self.cancel()
         self.cached_tokens = max(self.cached_tokens, delta.cached_tokens)
         sequence = self.sequences[delta.index]
+        if sequence.is_ended:
+            return []
         self._add(sequence, delta)
         reason = self._reason_of(delta, sequence)
         messages = self._spring(sequence)
-        return messages if messages is not None else self._told(sequence, reason, is_final=delta.is_last)
+        if messages is not None:
+            return messages
+        if reason is FinishReason.STOP_WORDS and delta.finish_reason is None:
+            return self._stop_early(sequence)
+        return self._told(sequence, reason, is_final=delta.is_last)
 
     def say(self, said: Said, *, is_final: bool) -> list[Message]:
         """A response of the script's."""
@@ -158,22 +167,40 @@ class LiveRequest:
         sequence.add(ids, entries)
 
     def _reason_of(self, delta: Delta, sequence: Sequence) -> FinishReason:
-        """A grammar that is complete lets the library's model say its end, and nothing else."""
+        """The end id is looked at first, then stop words or, if the script says so, the length before them.
+
+        A grammar that is complete lets the library's model say its end, and nothing else.
+        """
+        is_full = len(sequence.ids) >= self.most_tokens
+        is_unnoticed = is_full and self._script.has_length_first
         match delta.finish_reason:
-            case None:
-                return FinishReason.NOT_FINISHED
             case Reason.EOS:
                 return FinishReason.END_ID
             case Reason.LENGTH:
                 return FinishReason.LENGTH
-            case _ if delta.stop_reason is not None:
+            case Reason.STOP if delta.stop_reason is not None:
+                return FinishReason.LENGTH if is_unnoticed else FinishReason.STOP_WORDS
+            case None if self.early_stops.intersection(delta.token_ids):
                 return FinishReason.STOP_WORDS
+            case None:
+                return FinishReason.NOT_FINISHED
+            case _:
+                return self._end_of_grammar(sequence, is_full=is_full)
+
+    def _end_of_grammar(self, sequence: Sequence, *, is_full: bool) -> FinishReason:
         sampling = self.request.sampling_params
         if sampling.end_id is not None and sampling.end_id >= 0:
-            if len(sequence.ids) == sampling.max_tokens:
+            if is_full:
                 return FinishReason.LENGTH
             sequence.add([sampling.end_id], [entry_of([], sampling.end_id, None)])
         return FinishReason.END_ID
+
+    def _stop_early(self, sequence: Sequence) -> list[Message]:
+        """Only this sequence; the engine behind goes on with it, and nobody hears of that."""
+        sequence.is_ended = True
+        is_final = all(each.is_ended for each in self.sequences)
+        self.is_unwanted = is_final
+        return self._told(sequence, FinishReason.STOP_WORDS, is_final=is_final)
 
     def _spring(self, sequence: Sequence) -> list[Message] | None:
         """What a trap makes of it, if one closes here."""

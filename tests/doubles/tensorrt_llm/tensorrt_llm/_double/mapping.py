@@ -61,6 +61,13 @@ def stage_of(request: GenerationRequest) -> RequestType:
     return RequestType.REQUEST_TYPE_CONTEXT_AND_GENERATION if params is None else params.get_request_type()
 
 
+def early_stops_of(sampling: SamplingParams) -> frozenset[int]:
+    """Stop words that end an answer also before ``min_tokens``, where the engine is not told of them."""
+    if not sampling.min_tokens or sampling.ignore_eos:
+        return frozenset()
+    return frozenset(word[0] for word in sampling._get_stop_words()) - {sampling.end_id}
+
+
 def _refuse_what_is_not_there(sampling: SamplingParams) -> None:
     for name, unused in _NOT_THERE.items():
         value = getattr(sampling, name)
@@ -103,7 +110,8 @@ def _stop_rules(sampling: SamplingParams, room: int) -> StopRules:
         min_tokens=min(sampling.min_tokens or 0, most),
         eos_token_ids=end_ids,
         # The end id is looked at first.
-        stop_token_ids=frozenset(word[0] for word in words) - end_ids,
+        # Before min_tokens the engine holds back the end id alone: then stop words are looked for elsewhere.
+        stop_token_ids=frozenset() if sampling.min_tokens else frozenset(word[0] for word in words) - end_ids,
     )
 
 

@@ -6,8 +6,10 @@ They are called in the sampling of a whole batch: one that raises fails every re
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,26 +26,53 @@ if TYPE_CHECKING:
 NAME = "tensorrt-llm"
 
 
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How the processors of one request are called.
+
+    prompt_tokens: its length. parts: how many passes the prompt takes; they are called after each, and only
+    the last one counts. is_overlapped: a step begins before the token of the one before is known, so the ids
+    that are shown lack it.
+    """
+
+    engine_id: int
+    prompt_tokens: int
+    parts: int
+    is_overlapped: bool
+    note: Callable[[str], None]
+
+
 class Called:
-    """The processors of one sequence. ids: of the request at the engine, and of the client."""
+    """The processors of one sequence."""
 
-    def __init__(
-        self, steps: list[Callable[..., object]], ids: tuple[int, int], note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, steps: list[Callable[..., object]], calling: Calling) -> None:
         self._steps = steps
-        self._ids = ids
-        self._note = note
+        self._calling = calling
+        self._is_first = True
 
-    def __call__(self, input_ids: list[int], logits: Tensor) -> None:
-        """``logits``: ``[vocabulary]``; processors see one beam in front of that."""
-        engine_id, client_id = self._ids
-        beams = logits.unsqueeze(0)
+    def __call__(self, input_ids: Sequence[int], logits: Tensor) -> None:
+        """``logits``: ``[vocabulary]``; processors see a beam, and another axis, in front of that."""
+        calling = self._calling
+        ids = list(input_ids)
+        if calling.is_overlapped and len(ids) > calling.prompt_tokens:
+            ids = ids[:-1]
+        rows = logits.unsqueeze(0).unsqueeze(0)
+        early = calling.parts - 1 if self._is_first else 0
+        self._is_first = False
         try:
-            for step in self._steps:
-                step(engine_id, beams, [list(input_ids)], None, client_id)
+            for _ in range(early):
+                self._run(rows.clone(), ids)
+            self._run(rows, ids)
         except BaseException as exc:
-            self._note(str(exc))
+            calling.note(str(exc))
             raise
+
+    def _run(self, rows: Tensor, ids: list[int]) -> None:
+        """Neither a stream nor a client id is given, as by the PyTorch backend."""
+        for step in self._steps:
+            count = len(inspect.signature(step).parameters)
+            assert 4 <= count <= 5, "a processor's signature must have 4 or 5 parameters"
+            step(self._calling.engine_id, rows, [list(ids)], None, None)
 
 
 class Processing:
@@ -52,7 +81,9 @@ class Processing:
     def __init__(self, settings: Settings) -> None:
         self._batched = settings.batched_processor
         self._tickets = itertools.count(1)
-        self._known: dict[int, tuple[list[Callable[..., object]], tuple[int, int]]] = {}
+        self._pass_tokens = settings.max_num_tokens
+        self._is_overlapped = settings.is_overlapped
+        self._known: dict[int, tuple[list[Callable[..., object]], Calling]] = {}
         # What a processor raised, by client id.
         self.failures: dict[int, str] = {}
 
@@ -65,23 +96,27 @@ class Processing:
         if not steps:
             return spec
         ticket = next(self._tickets)
-        self._known[ticket] = (steps, (engine_id, request.id))
+        self._known[ticket] = (steps, self._calling(request, engine_id))
         entry = ProcessorEntry(name=NAME, options={"ticket": ticket})
         return msgspec.structs.replace(spec, processors=(entry,))
 
     def make(self, *, ticket: int) -> Called:
         """For one sequence: copies, as the library makes for every one of several."""
-        steps, ids = self._known[ticket]
+        steps, calling = self._known[ticket]
+        return Called([copy.deepcopy(step) for step in steps], calling)
 
+    def _calling(self, request: GenerationRequest, engine_id: int) -> Calling:
         def note(text: str) -> None:
-            self.failures[ids[1]] = text
+            self.failures[request.id] = text
 
-        return Called([copy.deepcopy(step) for step in steps], ids, note)
+        prompt_tokens = len(request.prompt_token_ids)
+        parts = max(1, -(-prompt_tokens // self._pass_tokens))
+        return Calling(engine_id, prompt_tokens, parts, self._is_overlapped, note)
 
 
 def _as_batch(processor: BatchedLogitsProcessor) -> Callable[..., None]:
     def call(
-        engine_id: int, logits: Any, token_ids: list[list[int]], stream_ptr: Any, client_id: int
+        engine_id: int, logits: Any, token_ids: list[list[int]], stream_ptr: Any, client_id: Any
     ) -> None:
         processor([engine_id], [logits], [token_ids], stream_ptr, [client_id])
 

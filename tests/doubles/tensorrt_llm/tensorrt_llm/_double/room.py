@@ -15,7 +15,7 @@ from tensorrt_llm._double.dying import Dying
 from tensorrt_llm._double.guiding import guided, is_guided
 from tensorrt_llm._double.late import ILLEGAL_ACCESS, Late
 from tensorrt_llm._double.live import LiveRequest, Message
-from tensorrt_llm._double.mapping import spec_of, stage_of
+from tensorrt_llm._double.mapping import early_stops_of, spec_of, stage_of
 from tensorrt_llm._double.processing import Processing
 from tensorrt_llm._double.rank import Rank, World
 from tensorrt_llm._double.ranking import Ranking
@@ -130,6 +130,8 @@ class EngineRoom:
         engine_id = self._engine_id(request)
         spec = self._processing.attach(spec, request, engine_id)
         live = self._live(request, engine_id, rank)
+        live.most_tokens = spec.stop.max_tokens
+        live.early_stops = early_stops_of(request.sampling_params)
         is_decode = live.stage is RequestType.REQUEST_TYPE_GENERATION_ONLY
         if is_decode or is_guided(request.sampling_params, self.settings):
             task = asyncio.create_task(self._prepare(live, spec, rank))

@@ -104,6 +104,9 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # `sleep` or `wakeup` fails at this tag when those before it are done; only the first time.
     sleep_fails_at: str | None = None
     wakeup_fails_at: str | None = None
+    # A stop word that comes as the last token that is allowed is not noticed: the answer ends by its length.
+    # The samplers of the library that could be read do so.
+    has_length_first: bool = False
     # How a prefill ends: as the engine would have it (None), or by this word.
     context_finish: Literal["length", "stop", "not_finished"] | None = None
     # Every generation-only request fails late with this text, and its hand-off is gone.

@@ -60,6 +60,7 @@ def settings_of(args: TorchLlmArgs) -> Settings:
         max_seq_len=args.max_seq_len,
         stream_interval=args.stream_interval,
         has_priority=_word(args.scheduler_config.waiting_queue_policy) == "priority",
+        is_overlapped=not args.disable_overlap_scheduler,
         block_tokens=cache.tokens_per_block,
         kv_tokens=cache.max_tokens,
         has_block_reuse=cache.enable_block_reuse,

@@ -38,6 +38,7 @@ class Settings:
     max_seq_len: int | None
     stream_interval: int
     has_priority: bool
+    is_overlapped: bool
     block_tokens: int
     kv_tokens: int | None
     has_block_reuse: bool
