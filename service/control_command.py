@@ -31,6 +31,8 @@ from service.maintenance_call import CALL_S
 # A drain without --timeout takes the worker's own budget, which the command does not know.
 _LONGEST_DRAIN_S = 86_400.0
 _DRAINING = ("drain", "sleep")
+# Where the command's word is not the route's: see `service.controls`.
+_ROUTES = {"sleep": "fall_asleep"}
 
 
 def control_command(command: str, argv: Sequence[str]) -> int:
@@ -42,7 +44,9 @@ def control_command(command: str, argv: Sequence[str]) -> int:
     words = _parser(command).parse_args(argv)
     try:
         url = words.url or default_url(os.environ)
-        answer = call_route(url, command, _body(words, os.environ), _patience_s(command, words))
+        answer = call_route(
+            url, _ROUTES.get(command, command), _body(words, os.environ), _patience_s(command, words)
+        )
         standing = shaped(url, answer, Standing)
         drained = shaped(url, answer, Drained) if "interrupted" in answer else None
     except ControlFailed as exc:

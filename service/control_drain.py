@@ -43,7 +43,7 @@ class DrainRoutes:
         self._sleeper.note_drain(is_wished=True)
         self._drains += 1
         try:
-            report, _ = await asyncio.gather(self._worker.drain(ladder), self._worker.discovery.leave())
+            report, _ = await asyncio.gather(self._worker.drain(ladder), self._worker.discovery.stay_out())
             await self._wait_settled(time.monotonic() + _SETTLE_S)
             await wait_transferred(self._worker.engine, partial(self._transferred_by_s, ladder))
         finally:

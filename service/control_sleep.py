@@ -1,4 +1,4 @@
-"""The control routes ``sleep`` and ``wake``, and those of other engines that nothing here can do."""
+"""The control routes ``fall_asleep`` and ``wake``, and those of other engines that nothing here can do."""
 
 from __future__ import annotations
 

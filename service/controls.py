@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from protocols.bounds import Bound
 from protocols.errors import InvalidRequest, MaintenanceFailed, Overloaded
+from protocols.telemetry import WorkerState
 from service.control_body import check_keys
 from service.control_drain import DrainRoutes
 from service.control_sleep import IMPOSSIBLE, SleepRoutes
@@ -36,15 +37,17 @@ _KEYS = {
     "trace": ("which", "id", "limit"),
     "drain": ("timeout_s",),
     "resume": (),
-    "sleep": ("memories", "timeout_s"),
+    "fall_asleep": ("memories", "timeout_s"),
     "wake": (),
 }
-_OCCUPATION = ("release_memory_occupation", "resume_memory_occupation")
+# Upstream's. Before the one the framework leaves discovery, whatever is answered; after the other it joins.
+RELEASE, RESUME = _OCCUPATION = ("release_memory_occupation", "resume_memory_occupation")
 # Not for everybody, unlike the harmless one.
-GUARDED = ("sleep", "wake", *_OCCUPATION, *IMPOSSIBLE, "drain", "resume", "trace", "log_level")
+# None is called "sleep" or "wake_up": around those the framework leaves and joins discovery by itself.
+GUARDED = ("fall_asleep", "wake", *_OCCUPATION, *IMPOSSIBLE, "drain", "resume", "trace", "log_level")
 _NAMES = (*GUARDED, "status")
 # Calls that are logged for everybody; a change of the level has a line of its own.
-_CHANGING = ("drain", "resume", "sleep", "wake", *_OCCUPATION)
+_CHANGING = ("drain", "resume", "fall_asleep", "wake", *_OCCUPATION)
 # Calls that wait, all together: for a drain, an engine, or a store. Each is a task of the framework's.
 MOST_CALLS = 32
 
@@ -67,10 +70,10 @@ class Controls:
         self._waiting: dict[str, _Waiting] = {
             "drain": drains.drain,
             "resume": drains.resume,
-            "sleep": sleeps.sleep,
+            "fall_asleep": sleeps.sleep,
             "wake": sleeps.wake,
-            "release_memory_occupation": occupation.release,
-            "resume_memory_occupation": occupation.resume,
+            RELEASE: occupation.release,
+            RESUME: occupation.resume,
         }
 
     def names(self) -> set[str]:
@@ -81,6 +84,9 @@ class Controls:
 
     async def handle(self, name: str, given: object) -> dict[str, Any]:
         """One call of one route. Raises InvalidArgument for what was not registered, too."""
+        is_release = name == RELEASE and name in self.names()
+        if is_release:
+            self._worker.discovery.taken_out()
         try:
             if name not in self.names():
                 raise InvalidRequest("control", name, f"one of {', '.join(sorted(self.names()))}")
@@ -89,6 +95,9 @@ class Controls:
             return await self._answer(name, cast("dict[str, Any]", given))
         except (InvalidRequest, MaintenanceFailed, Overloaded) as exc:
             raise to_framework(exc) from exc
+        finally:
+            if is_release:
+                await self._come_back()
 
     def status(self) -> dict[str, Any]:
         """Where the worker is."""
@@ -111,6 +120,12 @@ class Controls:
             raise self._refuse(name)
         with self._place():
             return await self._waiting[name](body)
+
+    async def _come_back(self) -> None:
+        """From a release that was refused or taken back: the framework has taken the worker out for it."""
+        graph = self._worker.graph
+        if graph is not None and graph.drain.state is WorkerState.SERVING:
+            await self._worker.discovery.join()
 
     def _say_called(self, name: str) -> None:
         """Who only asks is of interest to those who debug."""

@@ -68,9 +68,23 @@ class Discovery:
         """No new requests from frontends. False when the store did not say so in time."""
         return await self._wish_for(is_listed=False)
 
+    async def stay_out(self) -> bool:
+        """Leave, unless that is so already: a store complains when it is asked for what it has not."""
+        wish = self._wish
+        is_out = wish is not None and not (wish.is_listed or self.is_listed or self._asking)
+        return is_out or await self.leave()
+
     async def join(self) -> bool:
         """Back into the frontends' choice. False when the store did not say so in time."""
         return await self._wish_for(is_listed=True)
+
+    def taken_out(self) -> None:
+        """The framework has taken the worker out by itself, as it does around some control routes."""
+        self._wish = _Wish(is_listed=False)
+        if self._following is not None:
+            self._following.cancel()
+        self._attempt = None
+        self.is_listed = False
 
     async def _wish_for(self, *, is_listed: bool) -> bool:
         """Whoever wishes the same while it is being asked for shares that attempt."""

@@ -160,7 +160,7 @@ class SleepCoordinator:
         """Until the engine has nothing of ours: no request, no health probe, no cache to be fetched."""
         worker = self._worker
         drained: tuple[DrainReport | None, bool] = await asyncio.gather(
-            worker.drain(ladder), worker.discovery.leave()
+            worker.drain(ladder), worker.discovery.stay_out()
         )
         if drained[0] is None:
             raise MaintenanceFailed("sleep: the worker broke while it drained")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from protocols.errors import InvalidRequest, MaintenanceFailed
+from protocols.telemetry import WorkerState
 from service.control_body import check_keys
 from service.control_drain import ladder_of
 from service.control_sleep import names_of
@@ -57,7 +58,12 @@ class OccupationRoutes:
             await self._sleeper.wake()
         except (InvalidRequest, MaintenanceFailed) as exc:
             return _error(str(exc))
-        return _ok("Memory already resumed" if was_awake else "Memory resumed")
+        message = "Memory already resumed" if was_awake else "Memory resumed"
+        graph = self._worker.graph
+        if graph is None or graph.drain.state is not WorkerState.SERVING:
+            # Upon anything but an error the framework would list a worker that serves nobody.
+            return _error(f"{message}, but the worker was drained by hand: resume brings it back")
+        return _ok(message)
 
     def _memories(self, body: dict[str, Any]) -> tuple[str, ...]:
         """What the tags mean to the engine. An engine without any is refused by name later."""

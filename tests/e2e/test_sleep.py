@@ -31,7 +31,7 @@ def answers(stack: Stack) -> bool:
     return bool(models) and stack.client.post("/v1/completions", {"model": models[0], **body})[0] == 200
 
 
-@pytest.mark.parametrize(("out", "back"), [("sleep", "wake"), ("drain", "resume")])
+@pytest.mark.parametrize(("out", "back"), [("fall_asleep", "wake"), ("drain", "resume")])
 def test_a_worker_out_of_service_is_healthy_and_serves_again(
     new_stack: StackFactory, out: str, back: str
 ) -> None:
@@ -43,7 +43,7 @@ def test_a_worker_out_of_service_is_healthy_and_serves_again(
         assert worker.control(out)["state"] == "drained"
         wait_until(lambda: not answers(stack), "the frontend goes on asking", 20.0)
         time.sleep(ASLEEP_S)
-        assert worker.status()["asleep"] == (["kv_cache"] if out == "sleep" else [])
+        assert worker.status()["asleep"] == (["kv_cache"] if out == "fall_asleep" else [])
         assert worker.control(back)["state"] == "serving"
         wait_until(lambda: answers(stack), "no way back", 20.0)
     assert health.bad == []
@@ -54,6 +54,24 @@ def test_a_signal_in_its_sleep_ends_a_worker_in_order(new_stack: StackFactory) -
     """Code 0, as of any other."""
     stack = new_stack(program=PROGRAM)
     (worker,) = stack.workers
-    worker.control("sleep")
+    worker.control("fall_asleep")
     worker.send(signal.SIGTERM)
     assert worker.child.wait(30) == 0
+
+
+def test_upstreams_routes_leave_no_worker_unseen(new_stack: StackFactory) -> None:
+    """The framework leaves and joins discovery around them: a refusal does not stay out, a drain stays so."""
+    stack = new_stack(program=PROGRAM)
+    (worker,) = stack.workers
+    refused = worker.control("release_memory_occupation", {"tags": ["nonsense"]})
+    assert refused["status"] == "error"
+    wait_until(lambda: answers(stack), "lost for a refusal", 20.0)
+    assert worker.control("release_memory_occupation")["status"] == "ok"
+    assert worker.status()["in_discovery"] is False
+    wait_until(lambda: not answers(stack), "the frontend goes on asking", 20.0)
+    assert worker.control("fall_asleep", {"memories": ["model"]})["memory"] == "asleep"
+    assert worker.control("resume_memory_occupation")["status"] == "ok"
+    wait_until(lambda: answers(stack), "no way back", 20.0)
+    assert worker.control("drain")["safe_to_delete"] is True
+    assert worker.control("resume_memory_occupation")["status"] == "error"
+    assert (worker.status()["state"], answers(stack)) == ("drained", False)

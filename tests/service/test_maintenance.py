@@ -43,7 +43,7 @@ def test_a_worker_sleeps_and_wakes(open_worker: OpenWorker) -> None:
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        asleep = worker.control("sleep")
+        asleep = worker.control("fall_asleep")
         assert (asleep["state"], asleep["memory"], asleep["asleep"]) == ("drained", "asleep", ["kv_cache"])
         assert (asleep["in_discovery"], asleep["safe_to_delete"]) == (False, True)
         assert engine.maintenance.gone == {"kv_cache"}
@@ -59,10 +59,10 @@ def test_more_memory_may_follow_and_what_sleeps_is_left_alone(open_worker: OpenW
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep", memories=["kv_cache", "kv_cache"])
-        worker.control("sleep", memories=["kv_cache"])
+        worker.control("fall_asleep", memories=["kv_cache", "kv_cache"])
+        worker.control("fall_asleep", memories=["kv_cache"])
         assert engine.maintenance.calls == ["sleep"]
-        worker.control("sleep", memories=["model", "kv_cache"])
+        worker.control("fall_asleep", memories=["model", "kv_cache"])
         assert memory_of(worker) == ("asleep", ["kv_cache", "model"])
         worker.control("wake")
         check_serving(worker, engine)
@@ -75,7 +75,7 @@ def test_who_is_live_finishes_before_anything_is_given_back(open_worker: OpenWor
         worker.open()
         first = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        sleeping = worker.loop.begin(worker.facade.engine_control("sleep", {}))
+        sleeping = worker.loop.begin(worker.facade.engine_control("fall_asleep", {}))
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
         assert memory_of(worker) == ("pausing", [])
         assert isinstance(worker.generate(wire_request()).read_to_end().error, EngineShutdown)
@@ -92,7 +92,7 @@ def test_a_sleep_with_a_budget_of_its_own_ends_who_is_left(open_worker: OpenWork
         worker.open()
         call = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        sleeping = worker.loop.begin(worker.facade.engine_control("sleep", {"timeout_s": 0}))
+        sleeping = worker.loop.begin(worker.facade.engine_control("fall_asleep", {"timeout_s": 0}))
         assert isinstance(call.read_to_end().error, EngineShutdown)
         assert sleeping.result(10)["memory"] == "asleep"
         assert worker.outcomes == {"interrupted": 1}
@@ -108,17 +108,17 @@ def test_nothing_is_given_back_while_the_engine_holds_something(
         worker.open()
         engine.pending_transfers = 1
         with pytest.raises(Exception, match="has not let go"):
-            worker.control("sleep", timeout_s=0)
+            worker.control("fall_asleep", timeout_s=0)
         assert memory_of(worker) == ("half_asleep", [])
         assert engine.maintenance.calls == []
         engine.pending_transfers = 0
-        worker.control("sleep")
+        worker.control("fall_asleep")
         assert memory_of(worker) == ("asleep", ["kv_cache"])
         worker.control("wake")
         check_serving(worker, engine)
 
 
-@pytest.mark.parametrize("name", ["sleep", "wake"])
+@pytest.mark.parametrize("name", ["fall_asleep", "wake"])
 @pytest.mark.parametrize("make", [synthetic, ScriptedEngine])
 def test_an_engine_that_cannot_is_refused_by_name(
     open_worker: OpenWorker, name: str, make: type[ScriptedEngine]
@@ -126,7 +126,7 @@ def test_an_engine_that_cannot_is_refused_by_name(
     """The routes are there; nothing has happened."""
     with open_worker(make()) as worker:
         worker.open()
-        with pytest.raises(InvalidArgument, match=rf"^{name}: 'engine {worker.engine.name}' is not accepted"):
+        with pytest.raises(InvalidArgument, match=rf"^(sleep|wake): 'engine {worker.engine.name}' is not"):
             worker.control(name)
         assert worker.events == []
         assert worker.control("status")["state"] == "serving"
@@ -160,7 +160,7 @@ def test_a_body_that_is_not_understood_changes_nothing(open_worker: OpenWorker, 
     with open_worker(engine) as worker:
         worker.open()
         with pytest.raises(Exception, match=r"^(memories|timeout_s|key|'kvcache')"):
-            worker.control("sleep", **body)
+            worker.control("fall_asleep", **body)
         assert worker.events == []
         check_serving(worker, engine)
 
@@ -172,7 +172,7 @@ def test_what_the_engine_refuses_it_refuses_before_the_drain(open_worker: OpenWo
     with open_worker(engine) as worker:
         worker.open()
         with pytest.raises(Exception, match="sleep_config is not set"):
-            worker.control("sleep")
+            worker.control("fall_asleep")
         assert worker.events == []
         check_serving(worker, engine)
 
@@ -182,7 +182,7 @@ def test_resume_is_refused_while_asleep_with_the_word_wake(open_worker: OpenWork
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep")
+        worker.control("fall_asleep")
         with pytest.raises(InvalidArgument, match=r"while asleep.*wake"):
             worker.control("resume")
         assert worker.control("status")["state"] == "drained"
@@ -196,13 +196,13 @@ def test_who_is_drained_by_hand_stays_so_after_wake(open_worker: OpenWorker, is_
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        for name in ["drain", "sleep"] if is_before else ["sleep", "drain"]:
+        for name in ["drain", "fall_asleep"] if is_before else ["fall_asleep", "drain"]:
             worker.control(name)
         awake = worker.control("wake")
         assert (awake["state"], awake["memory"]) == ("drained", "awake")
         worker.control("resume")
         check_serving(worker, engine)
-        worker.control("sleep")
+        worker.control("fall_asleep")
         worker.control("wake")
         check_serving(worker, engine)
 
@@ -218,8 +218,8 @@ def test_wake_of_a_worker_that_is_awake_is_nothing_new(open_worker: OpenWorker) 
         assert engine.maintenance.calls == []
 
 
-@pytest.mark.parametrize(("first", "state"), [("sleep", Rest.PAUSING), ("wake", Rest.WAKING)])
-@pytest.mark.parametrize("second", ["sleep", "wake", "resume"])
+@pytest.mark.parametrize(("first", "state"), [("fall_asleep", Rest.PAUSING), ("wake", Rest.WAKING)])
+@pytest.mark.parametrize("second", ["fall_asleep", "wake", "resume"])
 def test_a_change_that_is_under_way_is_not_disturbed(
     open_worker: OpenWorker, first: str, state: Rest, second: str
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_change_that_is_under_way_is_not_disturbed(
     with open_worker(engine) as worker:
         worker.open()
         if first == "wake":
-            worker.control("sleep")
+            worker.control("fall_asleep")
         engine.maintenance.fate = Fate.WAITS
         calls = len(engine.maintenance.calls)
         changing = worker.loop.begin(worker.facade.engine_control(first, {}))
@@ -236,18 +236,18 @@ def test_a_change_that_is_under_way_is_not_disturbed(
         with pytest.raises(InvalidArgument, match=f"while {state.value}"):
             worker.control(second)
         worker.loop.call(engine.maintenance.may_return.set)
-        assert changing.result(10)["memory"] == {"sleep": "asleep", "wake": "awake"}[first]
+        assert changing.result(10)["memory"] == {"fall_asleep": "asleep", "wake": "awake"}[first]
 
 
 def test_before_the_start_nothing_sleeps(open_worker: OpenWorker) -> None:
     """There is no memory to give back yet."""
     with open_worker(SleepyEngine()) as worker:
-        for name in ("sleep", "wake"):
+        for name in ("fall_asleep", "wake"):
             with pytest.raises(InvalidArgument, match="while starting"):
                 worker.control(name)
 
 
-@pytest.mark.parametrize(("out", "back"), [("sleep", "wake"), ("drain", "resume")])
+@pytest.mark.parametrize(("out", "back"), [("fall_asleep", "wake"), ("drain", "resume")])
 def test_a_health_probe_is_answered_without_the_engine(open_worker: OpenWorker, out: str, back: str) -> None:
     """A worker is not killed for being out of service; afterwards its engine has to work for the answer."""
     engine = SleepyEngine()

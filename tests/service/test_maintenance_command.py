@@ -77,7 +77,7 @@ def test_the_body_has_what_was_typed(
 
     with answering(answer) as url:
         assert control_command("sleep", ["--url", url, *words]) == 0
-    assert asked == [("sleep", {"token": "a long secret", **body})]
+    assert asked == [("fall_asleep", {"token": "a long secret", **body})]
 
 
 @pytest.mark.parametrize("given", [{"memory": 5}, {"asleep": "kv_cache"}, {"asleep": [1]}])

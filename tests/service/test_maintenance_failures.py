@@ -34,7 +34,7 @@ def test_after_a_sleep_that_failed_wake_brings_the_worker_back(open_worker: Open
         worker.open()
         engine.maintenance.fate = fate
         with pytest.raises(Exception, match="sleep: "):
-            worker.control("sleep", memories=BOTH)
+            worker.control("fall_asleep", memories=BOTH)
         assert memory_of(worker) == ("half_asleep", BOTH)
         assert isinstance(worker.generate(wire_request()).read_to_end().error, EngineShutdown)
         with pytest.raises(InvalidArgument, match="wake"):
@@ -52,9 +52,9 @@ def test_a_sleep_that_failed_may_be_tried_again(open_worker: OpenWorker, fate: F
         worker.open()
         engine.maintenance.fate = fate
         with pytest.raises(Exception, match="sleep: "):
-            worker.control("sleep", memories=BOTH)
+            worker.control("fall_asleep", memories=BOTH)
         engine.maintenance.fate = Fate.WORKS
-        worker.control("sleep", memories=BOTH)
+        worker.control("fall_asleep", memories=BOTH)
         assert memory_of(worker) == ("asleep", BOTH)
         assert engine.maintenance.gone == set(BOTH)
 
@@ -65,7 +65,7 @@ def test_a_wake_that_failed_may_be_tried_again(open_worker: OpenWorker, fate: Fa
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep", memories=BOTH)
+        worker.control("fall_asleep", memories=BOTH)
         engine.maintenance.fate = fate
         with pytest.raises(Exception, match="wake: "):
             worker.control("wake")
@@ -83,10 +83,10 @@ def test_the_words_of_a_failure_are_the_operators_and_those_of_a_bug_are_not(ope
         worker.open()
         engine.maintenance.fate = Fate.FAILS
         with pytest.raises(Exception, match=r"^sleep: no$"):
-            worker.control("sleep")
+            worker.control("fall_asleep")
         engine.maintenance.fate = Fate.RAISES
         with pytest.raises(Exception, match=r"^sleep: RuntimeError$"):
-            worker.control("sleep")
+            worker.control("fall_asleep")
 
 
 @pytest.mark.parametrize("fate", [Fate.WAITS, Fate.HANGS])
@@ -97,7 +97,7 @@ def test_a_call_that_hangs_is_not_waited_for_for_ever(open_worker: OpenWorker, f
         worker.open()
         engine.maintenance.fate = fate
         with pytest.raises(Exception, match="no answer within"):
-            worker.control("sleep")
+            worker.control("fall_asleep")
         assert memory_of(worker) == ("half_asleep", ["kv_cache"])
         if fate is Fate.HANGS:
             with pytest.raises(Exception, match="has not come back"):
@@ -109,21 +109,21 @@ def test_a_call_that_hangs_is_not_waited_for_for_ever(open_worker: OpenWorker, f
         check_serving(worker, engine)
 
 
-@pytest.mark.parametrize("name", ["sleep", "wake"])
+@pytest.mark.parametrize("name", ["fall_asleep", "wake"])
 def test_a_change_goes_on_when_its_caller_hangs_up(open_worker: OpenWorker, name: str) -> None:
     """Half of a change would help nobody."""
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
         if name == "wake":
-            worker.control("sleep")
+            worker.control("fall_asleep")
         calls = len(engine.maintenance.calls)
         engine.maintenance.fate = Fate.WAITS
         changing = worker.loop.begin(worker.facade.engine_control(name, {}))
         worker.until(lambda: len(engine.maintenance.calls) > calls)
         changing.cancel()
         worker.loop.call(engine.maintenance.may_return.set)
-        there = {"sleep": "asleep", "wake": "awake"}[name]
+        there = {"fall_asleep": "asleep", "wake": "awake"}[name]
         worker.until(lambda: worker.facade._controls.sleeper.state == there)
         if name == "wake":
             worker.until(lambda: worker.facade.discovery.is_listed)
@@ -138,12 +138,12 @@ def test_a_signal_while_asleep_ends_the_worker_in_order(open_worker: OpenWorker,
         worker.open()
         engine.maintenance.fate = fate
         if fate is Fate.WORKS:
-            worker.control("sleep")
+            worker.control("fall_asleep")
         else:
             with pytest.raises(Exception, match="sleep: "):
-                worker.control("sleep")
+                worker.control("fall_asleep")
         worker.send_signal()
-        for name in ("sleep", "wake", "resume"):
+        for name in ("fall_asleep", "wake", "resume"):
             with pytest.raises(InvalidArgument, match="while stopping"):
                 worker.control(name)
         worker.cleanup()
@@ -159,7 +159,7 @@ def test_a_signal_while_pausing_gives_nothing_back(open_worker: OpenWorker) -> N
         worker.open()
         call = worker.ask(wire_request())
         worker.until(lambda: engine.live)
-        sleeping = worker.loop.begin(worker.facade.engine_control("sleep", {}))
+        sleeping = worker.loop.begin(worker.facade.engine_control("fall_asleep", {}))
         worker.until(lambda: worker.graph.drain.state is WorkerState.DRAINING)
         worker.send_signal()
         cleanup = worker.begin_cleanup()
@@ -176,7 +176,7 @@ def test_a_signal_while_waking_leaves_the_door_shut(open_worker: OpenWorker) -> 
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep")
+        worker.control("fall_asleep")
         engine.maintenance.fate = Fate.WAITS
         waking = worker.loop.begin(worker.facade.engine_control("wake", {}))
         worker.until(lambda: len(engine.maintenance.calls) == 2)
@@ -191,7 +191,7 @@ def test_an_engine_that_dies_in_its_sleep_ends_the_worker(open_worker: OpenWorke
     engine = SleepyEngine()
     with open_worker(engine) as worker:
         worker.open()
-        worker.control("sleep")
+        worker.control("fall_asleep")
         worker.loop.call(engine.die)
         worker.until(lambda: worker.facade.death.is_dead)
         assert isinstance(worker.generate(wire_request(**PROBE)).read_to_end().error, EngineShutdown)

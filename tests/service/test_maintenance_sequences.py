@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 # A route with its body, a fate of the next calls, or a word.
 _BODIES: list[tuple[str, dict[str, Any]]] = [
-    ("sleep", {}),
-    ("sleep", {"memories": ["kv_cache", "model_weights"], "timeout_s": 0}),
-    ("sleep", {"memories": ["model"], "timeout_s": 0}),
+    ("fall_asleep", {}),
+    ("fall_asleep", {"memories": ["kv_cache", "model_weights"], "timeout_s": 0}),
+    ("fall_asleep", {"memories": ["model"], "timeout_s": 0}),
     ("wake", {}),
     ("drain", {"timeout_s": 0}),
     ("drain", {}),

@@ -33,7 +33,8 @@ def test_release_and_resume_in_upstreams_words(open_worker: OpenWorker) -> None:
         assert memory_of(worker) == ("asleep", EVERYTHING)
         assert worker.control(RELEASE) == ok("Memory already released")
         assert worker.control(RESUME) == ok("Memory resumed")
-        assert worker.events == ["unregister", "register"]
+        # The framework itself leaves before a release.
+        assert worker.events == ["register"]
         check_serving(worker, engine)
 
 
@@ -106,7 +107,7 @@ def test_a_body_that_is_not_understood_is_an_error_and_changes_nothing(
         answer = worker.control(name, **body)
         assert answer["status"] == "error"
         assert named in answer["message"]
-        assert worker.events == []
+        assert worker.events == (["register"] if name == RELEASE else [])
         check_serving(worker, engine)
 
 
@@ -170,3 +171,33 @@ def test_who_may_not_call_gets_no_answer_in_upstreams_form(open_worker: OpenWork
         with pytest.raises(InvalidArgument, match="token"):
             worker.control(RELEASE)
         assert worker.control(RELEASE, token="a long secret")["status"] == "ok"
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_resume_of_a_worker_drained_by_hand_is_no_success(open_worker: OpenWorker, is_before: bool) -> None:
+    """The framework would list it, and its door is shut; the memory is there all the same."""
+    engine = SleepyEngine()
+    with open_worker(engine) as worker:
+        worker.open()
+        if is_before:
+            worker.control("drain")
+        worker.control(RELEASE)
+        worker.control("drain")
+        for message in ("Memory resumed", "Memory already resumed"):
+            answer = worker.control(RESUME)
+            assert answer["status"] == "error"
+            assert answer["message"].startswith(f"{message}, but the worker was drained by hand")
+        assert memory_of(worker) == ("awake", [])
+        worker.control("resume")
+        assert worker.control(RESUME) == ok("Memory already resumed")
+        check_serving(worker, engine)
+
+
+def test_a_release_by_who_may_not_leaves_the_worker_listed(open_worker: OpenWorker) -> None:
+    """The framework has taken it out before anybody could look at the token."""
+    with open_worker(SleepyEngine(), control_token="a long secret") as worker:
+        worker.open()
+        with pytest.raises(InvalidArgument, match="token"):
+            worker.control(RELEASE)
+        assert worker.events == ["register"]
+        assert worker.control("status")["in_discovery"] is True
