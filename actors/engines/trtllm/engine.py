@@ -7,12 +7,14 @@ one a request, are read by one task each; whatever they bring in one turn of the
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from actors.engines.trtllm.asking import Asking, check_library
 from actors.engines.trtllm.capabilities import capabilities_of
+from actors.engines.trtllm.children import living
 from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.ending import shut_down
@@ -36,6 +38,8 @@ from protocols.maintenance import Maintenance
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId, EngineStep
 
+_log = logging.getLogger(__name__)
+
 
 class TrtllmEngine:
     """Implements `protocols.engine.Engine`. progress: told of every stage of the start, in another thread."""
@@ -49,11 +53,12 @@ class TrtllmEngine:
         self._preparer = TrtllmPreparer(config, self._read_handoff if config.role is Stage.DECODE else None)
         self._maintenance = TrtllmMaintenance(self._llm_or_none, MemoryRules.of(config), self._cache_lost)
         self._steering: Steering | None = None
-        self._loaded: Loaded | None = None
         self._running: Running | None = None
         self._telling: Telling | None = None
         self._health: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._is_dead = False
+        self._processes: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -79,13 +84,12 @@ class TrtllmEngine:
 
     async def start(self) -> EngineInfo:
         """Load in a thread. Once only."""
-        if self._loaded is not None or self._steering is not None:
+        if self._steering is not None:
             raise InternalError("start() was already called")
         if self._is_stopping:
             raise StartStopped("the engine was stopped before it started")
         self._steering = Steering(self._config)
         loaded = await self._loading.run()
-        self._loaded = loaded
         check_library(loaded.library, self._config)
         self._preparer.open()
         self._begin(loaded, self._steering)
@@ -114,10 +118,10 @@ class TrtllmEngine:
         self._is_stopping = True
         self._steps.close()
         self._preparer.close()
-        if self._loaded is None:
+        if self._loading.loaded is None:
             await asyncio.to_thread(self._loading.give_up)
-        else:
-            await self._end(self._loaded)
+        if self._loading.loaded is not None:
+            await self._end(self._loading.loaded)
         if self._steering is not None:
             self._steering.remove()
 
@@ -125,15 +129,24 @@ class TrtllmEngine:
         """What goes on beside the requests."""
         config = self._config
         telling = self._telling = Telling(loaded, config, self._steps)
-        health = HealthPoll(loaded.llm, self._steps.fail)
-        hooks = Hooks(Reading(encode, timing_of), self._steps.fail, health.look_soon, self._finished)
+        health = HealthPoll(loaded.llm, self._died)
+        hooks = Hooks(Reading(encode, timing_of), self._died, health.look_soon, self._finished)
         new_id = (
             request_ids(loaded.library.get_global_disagg_request_id) if config.role is Stage.PREFILL else None
         )
         asking = Asking(loaded.library, config, new_id)
         self._running = Running(loaded, asking, steering, self._steps, hooks)
+        self._processes = self._loading.processes
         telling.start()
         self._health = asyncio.get_running_loop().create_task(health.run(), name="trtllm-health")
+
+    def _died(self, cause: BaseException) -> None:
+        """Whether a process of it has ended is what an operator asks first, and no exception of it says."""
+        if not self._is_dead:
+            self._is_dead = True
+            ended = len(self._processes - living(self._processes))
+            _log.error("TensorRT-LLM is dead; processes of it that have ended by themselves: %d", ended)
+        self._steps.fail(cause)
 
     def _finished(self, last: Delta, result: Any) -> None:
         """A request has ended without an error."""
@@ -153,9 +166,9 @@ class TrtllmEngine:
 
     def _read_handoff(self, handoff: Mapping[str, Any]) -> object:
         """Raises InvalidRequest for what no prefill worker would send."""
-        if self._loaded is None:
+        if self._loading.loaded is None:
             raise InternalError("a hand-off was read before the engine had started")
-        return decode(handoff, self._loaded.library)
+        return decode(handoff, self._loading.loaded.library)
 
     def _cache_lost(self) -> None:
         if self._telling is not None:
@@ -163,9 +176,9 @@ class TrtllmEngine:
 
     def _count_running(self) -> int:
         """Those beyond the batch wait inside of the engine."""
-        if self._running is None or self._loaded is None:
+        if self._running is None or self._loading.loaded is None:
             return 0
-        return min(self._running.running, self._loaded.info.max_num_seqs)
+        return min(self._running.running, self._loading.loaded.info.max_num_seqs)
 
     def _llm_or_none(self) -> Any:
-        return None if self._loaded is None else self._loaded.llm
+        return None if self._loading.loaded is None else self._loading.loaded.llm

@@ -18,7 +18,10 @@ from protocols.engine import EngineInfo
 from protocols.errors import EngineStartError, ServiceError, StartStopped
 
 Progress = Callable[[str, float], None]
-"""Called in the loading thread with the stage of the start and the fraction done, 0 to 1."""
+"""Called with the stage of the start and the fraction done, 0 to 1; the same again while a stage goes on."""
+
+# How often is told that a stage goes on: a large model is loaded for many minutes.
+STILL_S = 30.0
 
 # How long its processes may take to end by themselves; most do not hear that they shall.
 _LEAVE_S = 0.5
@@ -42,17 +45,21 @@ class Loading:
         self._config = config
         self._progress = progress
         self._before = descendants(os.getpid())
-        self._lock = threading.Lock()
         self._is_given_up = False
-        self._is_over = False
+        self._stage = ("importing", 0.0)
         self._thread: threading.Thread | None = None
+        # Also what nobody waited for any more.
+        self.loaded: Loaded | None = None
 
     async def run(self) -> Loaded:
         """Loop. Raises EngineStartError; StartStopped after `give_up`."""
         ready: Future[Loaded] = Future()
         self._thread = threading.Thread(target=self._work, args=(ready,), name="trtllm-load", daemon=True)
         self._thread.start()
-        return await asyncio.wrap_future(ready)
+        waited = asyncio.wrap_future(ready)
+        while not (await asyncio.wait({waited}, timeout=STILL_S))[0]:
+            self._tell()
+        return waited.result()
 
     @property
     def processes(self) -> set[int]:
@@ -64,10 +71,9 @@ class Loading:
 
         The library's constructor then raises, or waits for ever and ends with the process.
         """
-        with self._lock:
-            self._is_given_up = True
-            if self._is_over or self._thread is None:
-                return
+        self._is_given_up = True
+        if self._thread is None or not self._thread.is_alive():
+            return
         end_all(self.processes, _LEAVE_S)
         self._thread.join(_JOIN_S)
         # Whatever it started while the first were ending.
@@ -76,14 +82,12 @@ class Loading:
     def _work(self, ready: Future[Loaded]) -> None:
         ready.set_running_or_notify_cancel()
         try:
-            loaded = self._load()
+            self.loaded = self._load()
         except BaseException as exc:
             # Also a panic of a library in another language.
             ready.set_exception(self._told(exc))
         else:
-            ready.set_result(loaded)
-        finally:
-            self._is_over = True
+            ready.set_result(self.loaded)
 
     def _load(self) -> Loaded:
         self._checkpoint("importing", 0.0)
@@ -101,8 +105,12 @@ class Loading:
     def _checkpoint(self, stage: str, fraction: float) -> None:
         if self._is_given_up:
             raise StartStopped("the engine was stopped while it was starting")
+        self._stage = (stage, fraction)
+        self._tell()
+
+    def _tell(self) -> None:
         if self._progress is not None:
-            self._progress(stage, fraction)
+            self._progress(*self._stage)
 
     def _told(self, exc: BaseException) -> BaseException:
         if self._is_given_up:

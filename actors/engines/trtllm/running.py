@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -131,11 +131,26 @@ class Running:
     async def _consume(self, row: _Row) -> None:
         """The task of one request."""
         try:
-            async for result in row.output:
+            results = aiter(row.output)
+            while (result := await self._next_result(results, row.output)) is not None:
                 self._hear(row, result)
             self._steps.say(row.followed.fail("the engine ended the request without a last word"))
         except Exception as exc:
             self._failed(row, exc)
+
+    async def _next_result(self, results: AsyncIterator[Any], output: Any) -> Any:
+        """None at the end. Raises what ended this request.
+
+        An error that waits in the library for anybody is raised with whatever response is read next: what
+        came with that is told all the same.
+        """
+        try:
+            return await anext(results, None)
+        except self._library.RequestError as exc:
+            if output.error is not None or self._death_in(exc) is not None:
+                raise
+            self._hooks.on_doubt()
+            return output
 
     def _forget(self, row: _Row, _task: object) -> None:
         """Its task has ended, or was cancelled before it began."""
@@ -174,7 +189,12 @@ class Running:
         is_useless = row.failure is not None or row.followed.is_enough
         if row.is_abort_sent or not (row.is_abort_wished or is_useless):
             return
-        if when_to_abort(row.spec.stage, row.heard) is not AbortMoment.NOW:
+        if when_to_abort(row.spec.stage, row.heard) is AbortMoment.NOW:
+            self._let_go(row)
+
+    def _let_go(self, row: _Row) -> None:
+        """Tell the engine, once; of a request that it has finished it only logs it."""
+        if row.is_abort_sent or getattr(row.output, "finished", False):
             return
         row.is_abort_sent = True
         try:
@@ -190,4 +210,5 @@ class Running:
             return
         error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
         self._steps.say(row.followed.fail(error))
+        self._let_go(row)
         self._hooks.on_doubt()

@@ -18,6 +18,7 @@ from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.metrics import BUCKETS, EngineMetrics, collector_of_process
 from actors.engines.trtllm.polling import PollThread
 from actors.engines.trtllm.stats import EngineState, StatsReader
+from protocols.errors import EngineStartError
 from protocols.steps import KvCleared, KvEvent
 
 # How long the engine waits for news before it says that there is none, in seconds.
@@ -30,7 +31,7 @@ class Telling:
     """Event loop only, but for the two polls."""
 
     def __init__(self, loaded: Loaded, config: TrtllmConfig, steps: StepCollector) -> None:
-        """Raises ValueError for buckets of metrics that cannot be."""
+        """Raises EngineStartError for buckets of metrics that cannot be."""
         self._llm = loaded.llm
         self._steps = steps
         self._stats = StatsReader(config.ranks)
@@ -103,5 +104,8 @@ def _metrics(loaded: Loaded, config: TrtllmConfig) -> EngineMetrics | None:
         "Mapping[str, list[float] | None]",
         {name: config.part("prometheus_metrics_config", name) for name in BUCKETS},
     )
-    collector = collector_of_process(loaded.library.MetricsCollector, config.metrics_model, buckets)
+    try:
+        collector = collector_of_process(loaded.library.MetricsCollector, config.metrics_model, buckets)
+    except ValueError as exc:
+        raise EngineStartError(f"TensorRT-LLM's metrics: {exc}.", "See prometheus_metrics_config.") from exc
     return EngineMetrics(collector, config.ranks)

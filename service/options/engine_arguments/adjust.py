@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _BLOCK_REUSE = "kv_cache_config.enable_block_reuse"
 _HASHES = "kv_cache_config.kv_cache_event_hash_algo"
 _NO_TOKENIZER = "skip_tokenizer_init"
+_BACKEND = "guided_decoding_backend"
 _STATS = "enable_iter_perf_stats"
 
 
@@ -108,20 +109,29 @@ class Adjustment:
         return without(tree, "enable_lora")
 
     def _with_tokenizer(self, tree: Tree) -> Tree:
-        """Prefill never needs one; the test hook and thinking budgets do, where tokens are generated."""
+        """It costs a start some seconds, so that only what needs one gets it."""
         node = find(tree, _NO_TOKENIZER)
-        if self.role is Stage.PREFILL or node is None or value_at(tree, _NO_TOKENIZER) is not True:
+        if node is None or value_at(tree, _NO_TOKENIZER) is not True:
             return tree
+        needs = self._what_needs_a_tokenizer(tree)
+        if needs is None:
+            return tree
+        if given_by(node):
+            self.complaints.warn(f"{_NO_TOKENIZER}: false for {needs} wins over true of {given_by(node)}")
+        return merge(tree, branch(_NO_TOKENIZER, Leaf(False, needs)), [])
+
+    def _what_needs_a_tokenizer(self, tree: Tree) -> str | None:
+        """Constraints hold in every role, the hook and thinking budgets where answers are made."""
+        if value_at(tree, _BACKEND) is not None:
+            return _place(tree, _BACKEND)
+        if self.role is Stage.PREFILL:
+            return None
         hook = self.resolution["test_logits_processor"]
         if hook.value is True:
-            if given_by(node):
-                self.complaints.warn(
-                    f"{_NO_TOKENIZER}: false for {hook.where} wins over true of {given_by(node)}"
-                )
-            return merge(tree, branch(_NO_TOKENIZER, Leaf(False, hook.where)), [])
-        if value_at(tree, "reasoning_parser") is not None and not given_by(node):
-            return merge(tree, branch(_NO_TOKENIZER, Leaf(False)), [])
-        return tree
+            return hook.where
+        node = find(tree, _NO_TOKENIZER)
+        has_parser = value_at(tree, "reasoning_parser") is not None
+        return "reasoning_parser" if has_parser and node is not None and not given_by(node) else None
 
     def _with_event_buffer(self, tree: Tree) -> Tree:
         """TensorRT-LLM keeps no events without a buffer."""

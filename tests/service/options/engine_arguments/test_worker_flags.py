@@ -258,12 +258,15 @@ def test_the_connector_is_taken_whole(tmp_path: Path) -> None:
         ([*_PREFILL, _override(reasoning_parser="qwen3")], {}, False),
         ([_override(reasoning_parser="qwen3", skip_tokenizer_init=True)], {}, False),
         ([_override(skip_tokenizer_init=False)], {}, True),
+        (["--guided-decoding-backend", "xgrammar"], {}, True),
+        ([*_PREFILL, "--guided-decoding-backend", "llguidance"], {}, True),
+        ([_override(guided_decoding_backend="xgrammar", skip_tokenizer_init=True)], {}, True),
     ],
 )
 def test_the_engine_reads_text_only_where_it_must(
     words: list[str], env: dict[str, str], has_tokenizer: bool
 ) -> None:
-    """For the test processor and for thinking budgets; never for a prefill that was not told to."""
+    """For constraints, the test processor and thinking budgets; a prefill has no use for the last two."""
     assert _arguments(*words, env=env).has_tokenizer == has_tokenizer
 
 
