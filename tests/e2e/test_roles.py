@@ -96,8 +96,9 @@ class TestServed:
 def test_however_a_prefill_ends_the_answer_goes_on(word_model: Path, tmp_path: Path) -> None:
     """The framework would take a prefill that says "stop" for the whole answer: none says so (A60)."""
     with Roles(tmp_path / "stack", word_model) as roles:
-        for word in ("stop", "not_finished"):
-            roles.add_prefill(context_finish=word)
+        roles.add_prefill(context_finish="stop")
+        # An older release, too, whose ids of requests are made of one number.
+        roles.add_prefill(context_finish="not_finished", has_machine_ids=True)
         roles.add_decode()
         roles.wait_ready()
         for _ in range(6):
@@ -157,17 +158,17 @@ class TestLost:
         self, word_model: Path, tmp_path: Path
     ) -> None:
         """The frontend asks the other one; the answer is whole."""
-        with Roles(tmp_path / "stack", word_model, step_ms=300) as roles:
+        with Roles(tmp_path / "stack", word_model, step_ms=1500) as roles:
             first, second = roles.add_prefill(), roles.add_prefill()
             roles.add_decode()
             roles.wait_ready()
-            reader = roles.ask(QUESTION, max_tokens=4)
+            reader = roles.ask(QUESTION, max_tokens=2)
             wait_until(lambda: first.status()["live"] or second.status()["live"], "no prefill")
             victim, other = (first, second) if first.status()["live"] else (second, first)
             kill(victim)
             reader.finish()
             assert reader.error is None, reader.error
-            assert reader.text.split() == words(4)
+            assert reader.text.split() == words(2)
             assert other.status()["outcomes"]["completed"] == 1
 
     def test_a_prefill_worker_that_is_killed_before_its_cache_was_fetched(
@@ -176,7 +177,7 @@ class TestLost:
         """That request fails alone: the decode worker lives, and serves with the other prefill worker."""
         with Roles(tmp_path / "stack", word_model, drain_s=1) as roles:
             victim = roles.add_prefill(kept_ms=60_000)
-            decode = roles.add_decode(transfer_s=1.5)
+            decode = roles.add_decode(transfer_s=4.0)
             roles.wait_ready()
             reader = roles.ask(QUESTION, max_tokens=4)
             decode.wait_status(lambda state: state["in_flight"] == 1)
@@ -193,6 +194,26 @@ class TestLost:
 
             wait_until(is_served, decode.log, 40, every_s=0.5)
             assert decode.status()["outcomes"]["failed"] == 1
+
+    def test_a_decode_worker_that_is_killed_before_it_fetched_its_cache(
+        self, word_model: Path, tmp_path: Path
+    ) -> None:
+        """The frontend asks both again; what nobody fetches is pending for its time-out and no longer."""
+        with Roles(tmp_path / "stack", word_model) as roles:
+            prefill = roles.add_prefill(kept_ms=4000)
+            decodes = [roles.add_decode(transfer_s=2.0) for _ in range(2)]
+            roles.wait_ready()
+            reader = roles.ask(QUESTION, max_tokens=5)
+            wait_until(lambda: any(worker.status()["in_flight"] for worker in decodes), "no decode")
+            (victim,) = [worker for worker in decodes if worker.status()["in_flight"]]
+            kill(victim)
+            for workers in (roles.decodes, roles.stack.workers):
+                workers.remove(victim)
+            reader.finish()
+            assert reader.error is None, reader.error
+            assert reader.text.split() == words(5)
+            assert prefill.status()["outcomes"]["completed"] == 2
+            prefill.wait_status(lambda state: state["pending_transfers"] == 0)
 
 
 class TestStopped:
