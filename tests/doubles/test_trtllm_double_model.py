@@ -143,6 +143,17 @@ async def test_a_constraint_is_obeyed_and_ends_with_the_end_id(llm: LLM) -> None
     assert (len(seen.tokens), seen.tokens[-1], seen.reasons) == (3, END_ID, ["stop"])
 
 
+async def test_choices_that_stop_words_end_before_min_tokens_end_one_by_one(llm: LLM) -> None:
+    """Each by its own word or length; the request is over with the last of them."""
+    options: dict[str, Any] = {"n": 3, "temperature": 1.0, "max_tokens": 6, "min_tokens": 6, "end_id": END_ID}
+    free = await read(ask(llm, PROMPT, **options))
+    words = [output.token_ids[1] for output in free.result.outputs[:2] if output.token_ids]
+    seen = await read(ask(llm, PROMPT, stop_token_ids=words, **options))
+    assert seen.error is None
+    assert seen.reasons[:2] == ["stop", "stop"]
+    assert all(reason in ("stop", "length") for reason in seen.reasons)
+
+
 @pytest.mark.parametrize("guide", [{"regex": "("}, {"json": '{"type": "objekt"}'}, {"json": "{not json"}])
 async def test_a_constraint_that_makes_no_sense_fails_its_own_request(
     llm: LLM, guide: dict[str, Any]

@@ -101,6 +101,13 @@ async def test_only_the_end_id_is_held_back_before_min_tokens(llm: LLM) -> None:
     assert (await read(ask(llm, [5], max_tokens=1))).tokens == [FIRST_ID]
 
 
+async def test_a_choice_that_a_stop_word_ended_ends_the_request_with_the_others(llm: LLM) -> None:
+    """Whichever is the last: here one whose end comes by itself."""
+    result = ask(llm, [5], stop_token_ids=[1002], min_tokens=4, max_tokens=30, n=3, temperature=1.0)
+    seen = await read(result)
+    assert (seen.reasons, seen.result.finished) == (["stop"] * 3, True)
+
+
 async def test_a_stop_word_counts_as_the_last_token_too(llm: LLM) -> None:
     """And is cut."""
     word = await read(ask(llm, [5], stop_token_ids=[1002], max_tokens=3))

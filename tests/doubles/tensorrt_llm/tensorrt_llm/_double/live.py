@@ -8,7 +8,9 @@ from datetime import timedelta
 
 from protocols.steps import Delta
 from protocols.steps import FinishReason as Reason
+from tensorrt_llm._double.ending import EndRules
 from tensorrt_llm._double.likelihoods import entry_of, prompt_entries
+from tensorrt_llm._double.mapping import stage_of
 from tensorrt_llm._double.script import Said, Script, Trap
 from tensorrt_llm._double.sequences import Sequence
 from tensorrt_llm._double.wire import GenerationRequest, Response, Result
@@ -40,23 +42,21 @@ class LiveRequest:
         self,
         request: GenerationRequest,
         engine_id: int,
-        stage: RequestType,
         script: Script,
+        rules: EndRules,
         interval: int,
         hand_over: Callable[[list[int]], ContextPhaseParams],
     ) -> None:
         self.request = request
         self.engine_id = engine_id
-        self.stage = stage
+        self.stage = stage_of(request)
         self.is_over = False
         self.is_unwanted = False
         self.cached_tokens = 0
-        # Where length ends an answer, and which stop words do that the engine behind does not know.
-        self.most_tokens = 2**31
-        self.early_stops: frozenset[int] = frozenset()
         # Of the prefill: they stand at the beginning, whatever this engine would have said.
         self.first_tokens: list[int] = []
         self._script = script
+        self._rules = rules
         self._trap = request.trap or Trap()
         self._hand_over = hand_over
         sampling = request.sampling_params
@@ -100,13 +100,15 @@ class LiveRequest:
         if sequence.is_ended:
             return []
         self._add(sequence, delta)
-        reason = self._reason_of(delta, sequence)
+        reason = self._rules.reason_of(delta, sequence)
         messages = self._spring(sequence)
         if messages is not None:
             return messages
-        if reason is FinishReason.STOP_WORDS and delta.finish_reason is None:
-            return self._stop_early(sequence)
-        return self._told(sequence, reason, is_final=delta.is_last)
+        sequence.is_ended = reason is not FinishReason.NOT_FINISHED
+        is_final = all(each.is_ended for each in self.sequences)
+        # The engine behind goes on where a stop word was found here.
+        self.is_unwanted = is_final and not delta.is_last
+        return self._told(sequence, reason, is_final=is_final)
 
     def say(self, said: Said, *, is_final: bool) -> list[Message]:
         """A response of the script's."""
@@ -165,42 +167,6 @@ class LiveRequest:
             for token, position in zip(ids, positions, strict=True)
         ]
         sequence.add(ids, entries)
-
-    def _reason_of(self, delta: Delta, sequence: Sequence) -> FinishReason:
-        """The end id is looked at first, then stop words or, if the script says so, the length before them.
-
-        A grammar that is complete lets the library's model say its end, and nothing else.
-        """
-        is_full = len(sequence.ids) >= self.most_tokens
-        is_unnoticed = is_full and self._script.has_length_first
-        match delta.finish_reason:
-            case Reason.EOS:
-                return FinishReason.END_ID
-            case Reason.LENGTH:
-                return FinishReason.LENGTH
-            case Reason.STOP if delta.stop_reason is not None:
-                return FinishReason.LENGTH if is_unnoticed else FinishReason.STOP_WORDS
-            case None if self.early_stops.intersection(delta.token_ids):
-                return FinishReason.STOP_WORDS
-            case None:
-                return FinishReason.NOT_FINISHED
-            case _:
-                return self._end_of_grammar(sequence, is_full=is_full)
-
-    def _end_of_grammar(self, sequence: Sequence, *, is_full: bool) -> FinishReason:
-        sampling = self.request.sampling_params
-        if sampling.end_id is not None and sampling.end_id >= 0:
-            if is_full:
-                return FinishReason.LENGTH
-            sequence.add([sampling.end_id], [entry_of([], sampling.end_id, None)])
-        return FinishReason.END_ID
-
-    def _stop_early(self, sequence: Sequence) -> list[Message]:
-        """Only this sequence; the engine behind goes on with it, and nobody hears of that."""
-        sequence.is_ended = True
-        is_final = all(each.is_ended for each in self.sequences)
-        self.is_unwanted = is_final
-        return self._told(sequence, FinishReason.STOP_WORDS, is_final=is_final)
 
     def _spring(self, sequence: Sequence) -> list[Message] | None:
         """What a trap makes of it, if one closes here."""

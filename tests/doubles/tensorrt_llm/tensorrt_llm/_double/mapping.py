@@ -7,6 +7,7 @@ here. Whatever this engine cannot do is refused, late, as the library's worker r
 from __future__ import annotations
 
 from protocols.spec import GenerationSpec, Output, Sampling, StopRules
+from tensorrt_llm._double.ending import EndRules
 from tensorrt_llm._double.late import Late
 from tensorrt_llm._double.wire import GenerationRequest, Settings
 from tensorrt_llm.bindings.executor import RequestType
@@ -61,11 +62,17 @@ def stage_of(request: GenerationRequest) -> RequestType:
     return RequestType.REQUEST_TYPE_CONTEXT_AND_GENERATION if params is None else params.get_request_type()
 
 
-def early_stops_of(sampling: SamplingParams) -> frozenset[int]:
-    """Stop words that end an answer also before ``min_tokens``, where the engine is not told of them."""
-    if not sampling.min_tokens or sampling.ignore_eos:
-        return frozenset()
-    return frozenset(word[0] for word in sampling._get_stop_words()) - {sampling.end_id}
+def end_rules_of(sampling: SamplingParams, most_tokens: int, has_length_first: bool) -> EndRules:
+    """What ends an answer. Before ``min_tokens`` stop words do, and the engine behind is not told of them."""
+    words: list[list[int]] = []
+    if sampling.min_tokens and not sampling.ignore_eos:
+        words = sampling._get_stop_words()
+    return EndRules(
+        most_tokens=most_tokens,
+        early_stops=frozenset(word[0] for word in words) - {sampling.end_id},
+        end_id=None if sampling.end_id is None or sampling.end_id < 0 else sampling.end_id,
+        has_length_first=has_length_first,
+    )
 
 
 def _refuse_what_is_not_there(sampling: SamplingParams) -> None:

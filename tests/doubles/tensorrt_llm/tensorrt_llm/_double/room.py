@@ -15,7 +15,7 @@ from tensorrt_llm._double.dying import Dying
 from tensorrt_llm._double.guiding import guided, is_guided
 from tensorrt_llm._double.late import ILLEGAL_ACCESS, Late
 from tensorrt_llm._double.live import LiveRequest, Message
-from tensorrt_llm._double.mapping import early_stops_of, spec_of, stage_of
+from tensorrt_llm._double.mapping import end_rules_of, spec_of, stage_of
 from tensorrt_llm._double.processing import Processing
 from tensorrt_llm._double.rank import Rank, World
 from tensorrt_llm._double.ranking import Ranking
@@ -129,9 +129,7 @@ class EngineRoom:
             self.transfers.check()
         engine_id = self._engine_id(request)
         spec = self._processing.attach(spec, request, engine_id)
-        live = self._live(request, engine_id, rank)
-        live.most_tokens = spec.stop.max_tokens
-        live.early_stops = early_stops_of(request.sampling_params)
+        live = self._live(request, engine_id, spec, rank)
         is_decode = live.stage is RequestType.REQUEST_TYPE_GENERATION_ONLY
         if is_decode or is_guided(request.sampling_params, self.settings):
             task = asyncio.create_task(self._prepare(live, spec, rank))
@@ -169,15 +167,16 @@ class EngineRoom:
         live.on_transfer(began_s, time.monotonic())
         live.first_tokens = list(context.first_gen_tokens)
 
-    def _live(self, request: GenerationRequest, engine_id: int, rank: Rank) -> LiveRequest:
+    def _live(
+        self, request: GenerationRequest, engine_id: int, spec: GenerationSpec, rank: Rank
+    ) -> LiveRequest:
         def hand_over(first_tokens: list[int]) -> ContextPhaseParams:
             state = self.transfers.leave(request.prompt_token_ids, first_tokens)
             return ContextPhaseParams(first_tokens, engine_id, state, None, rank.number, None)
 
         script = self.settings.script
-        return LiveRequest(
-            request, engine_id, stage_of(request), script, self.settings.stream_interval, hand_over
-        )
+        rules = end_rules_of(request.sampling_params, spec.stop.max_tokens, script.has_length_first)
+        return LiveRequest(request, engine_id, script, rules, self.settings.stream_interval, hand_over)
 
     def _engine_id(self, request: GenerationRequest) -> int:
         """One that both sides know goes before one of our own."""
