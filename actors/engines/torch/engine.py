@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from actors.engines.bridge import StepBridge
 from actors.engines.torch.config import TorchConfig
+from actors.engines.torch.guidance import why_unguided
 from actors.engines.torch.inbox import Abort, CommandInbox, Pause, Resume, Submit
 from actors.engines.torch.preparing import TorchPreparer
 from actors.engines.torch.pulse import Pulse
@@ -49,13 +50,15 @@ class TorchEngine:
         self._bridge = StepBridge(on_bound=config.on_bound)
         self._pulse = Pulse()
         self._thread: threading.Thread | None = None
+        unguided = why_unguided()
         self.capabilities = EngineCapabilities(
             can_pause=True,
             sampling=frozenset(Sampling.__struct_fields__),
             max_n=min(MOST_CHOICES, config.max_num_seqs),
             max_logprobs=MOST_LOGPROBS,
             has_prompt_logprobs=True,
-            guided=frozenset(GuidedKind),
+            guided=frozenset() if unguided else frozenset(GuidedKind),
+            unguided=unguided,
             processors=frozenset(config.processors),
         )
         self._preparer = TorchPreparer(config)
