@@ -47,7 +47,7 @@ def llm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
         double_on_path(),
         open_llm(
             model,
-            {"offloads_blocks": True},
+            {"offloads_blocks": True, "traps": [{"prompt": [107], "names_prompt_inputs": True}]},
             environ,
             tensor_parallel_size=2,
             enable_attention_dp=True,
@@ -246,6 +246,14 @@ async def test_likelihoods_of_the_prompt_are_one_place_early(llm: LLM) -> None:
     output: Any = seen.result.outputs[0]
     assert [next(iter(entry)) for entry in output.prompt_logprobs] == [*PROMPT[1:], seen.tokens[0]]
     assert output.prompt_logprobs[-1] == output.logprobs[0]
+
+
+async def test_likelihoods_of_the_prompt_can_be_about_the_wrong_token(llm: LLM) -> None:
+    """As in releases that looked the token up that stands there, and not the next one."""
+    prompt = [107, *PROMPT]
+    seen = await read(ask(llm, prompt, prompt_logprobs=0, max_tokens=1))
+    output: Any = seen.result.outputs[0]
+    assert [next(iter(entry)) for entry in output.prompt_logprobs] == prompt
 
 
 async def test_what_is_cached_is_told_and_blocks_are_stored(llm: LLM) -> None:

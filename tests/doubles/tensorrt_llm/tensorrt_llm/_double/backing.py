@@ -12,7 +12,7 @@ from tensorrt_llm._double.wire import Settings
 if TYPE_CHECKING:
     from protocols.engine import Engine
 
-# Sequences of one batch: more than that wait behind the double, as they would in the library's own queue.
+# Sequences of one batch that a processor computes: more than that wait as they would in the library's queue.
 MOST_SEQUENCES = 64
 _STEP_TOKENS = 2048
 # Of the KV cache of one rank, where nobody says.
@@ -24,9 +24,8 @@ _LEAST_VOCABULARY = 1100
 def backing_of(settings: Settings, processing: Processing) -> Engine:
     """One for each rank, so that a cache belongs to its rank."""
     folder = Path(settings.model)
-    sequences = min(settings.max_batch_size, MOST_SEQUENCES)
     if any(folder.glob("*.safetensors")):
-        return _with_model(folder, settings, sequences, processing)
+        return _with_model(folder, settings, min(settings.max_batch_size, MOST_SEQUENCES), processing)
     from actors.engines.synthetic import SyntheticConfig, SyntheticEngine
 
     facts: dict[str, Any] = json.loads((folder / "config.json").read_text())
@@ -34,7 +33,7 @@ def backing_of(settings: Settings, processing: Processing) -> Engine:
         SyntheticConfig(
             model=settings.model,
             context_length=settings.max_seq_len or facts.get("max_position_embeddings", 2048),
-            max_num_seqs=sequences,
+            max_num_seqs=settings.max_batch_size,
             vocab_size=max(facts.get("vocab_size", 32_000), _LEAST_VOCABULARY),
             step_ms=settings.step_ms,
         )

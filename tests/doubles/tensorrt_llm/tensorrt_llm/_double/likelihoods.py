@@ -31,14 +31,26 @@ def entry_of(
 
 
 def prompt_entries(
-    positions: Sequence[Position | None], first: Position, sampling: SamplingParams
+    positions: Sequence[Position | None],
+    first: Position,
+    sampling: SamplingParams,
+    inputs: Sequence[int] | None = None,
 ) -> TokenLogprobs:
-    """One for each token of the prompt."""
+    """One for each token of the prompt. inputs: the prompt itself, where its tokens are named instead."""
     shifted = [*positions[1:], first]
     entries = [entry_of(each or [], _token_of(each), sampling.prompt_logprobs) for each in shifted]
+    if inputs is not None:
+        count = sampling.prompt_logprobs or 0
+        entries = [_misnamed(entry, count, token) for entry, token in zip(entries, inputs, strict=True)]
     if sampling.prompt_logprobs_simple_format:
         return [next(iter(entry.values())).logprob for entry in entries]
     return entries
+
+
+def _misnamed(entry: dict[int, Logprob], count: int, token: int) -> dict[int, Logprob]:
+    """The ``count`` most likely ones stay; the one that they were asked for gives way to another."""
+    likely = {each: found for each, found in entry.items() if (found.rank or 0) <= count}
+    return likely if token in likely else {**likely, token: Logprob(_UNKNOWN, None)}
 
 
 def _token_of(position: Position | None) -> int:

@@ -153,7 +153,8 @@ class LiveRequest:
         sampling = self.request.sampling_params
         if delta.prompt_positions is not None and sampling.prompt_logprobs is not None:
             first = delta.positions[0] if delta.positions else []
-            sequence.prompt_logprobs = prompt_entries(delta.prompt_positions, first, sampling)
+            inputs = self.request.prompt_token_ids if self._trap.names_prompt_inputs else None
+            sequence.prompt_logprobs = prompt_entries(delta.prompt_positions, first, sampling, inputs)
         if not delta.token_ids:
             return
         self.on_first_token()

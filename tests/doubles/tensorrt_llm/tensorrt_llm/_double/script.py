@@ -48,6 +48,8 @@ class Trap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Log probabilities without ranks, with the rank 0, or without those of the first token.
     ranks: Literal["missing", "zero"] | None = None
     misses_first_logprob: bool = False
+    # The entry of a prompt's token names that token, and not the one after it, which it is about.
+    names_prompt_inputs: bool = False
     # No response ever comes; or none after an abort.
     never_answers: bool = False
     ignores_abort: bool = False
