@@ -48,10 +48,15 @@ def end_all(pids: set[int], patience_s: float) -> int:
     """Ask them to end, and kill those that have not after ``patience_s``. Blocks. Returns how many."""
     _send(pids, signal.SIGTERM)
     until_s = time.monotonic() + patience_s
-    while (left := {pid for pid in pids if _is_alive(pid)}) and time.monotonic() < until_s:
+    while (left := living(pids)) and time.monotonic() < until_s:
         time.sleep(_LOOK_S)
     _send(left, signal.SIGKILL)
     return len(left)
+
+
+def living(pids: set[int]) -> set[int]:
+    """Those that have not ended."""
+    return {pid for pid in pids if _is_alive(pid)}
 
 
 def _children(pid: int) -> list[int]:
