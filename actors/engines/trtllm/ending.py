@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
@@ -44,8 +44,8 @@ def _shut_down(llm: Any, done: Future[None]) -> None:
         llm.shutdown()
     except BaseException as exc:
         # Nobody else would hear of it; a waiter that has gone does not want to.
-        with suppress(asyncio.InvalidStateError):
+        with suppress(InvalidStateError):
             done.set_exception(exc)
     else:
-        with suppress(asyncio.InvalidStateError):
+        with suppress(InvalidStateError):
             done.set_result(None)

@@ -13,7 +13,7 @@ from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
 from actors.engines.trtllm.faults import Fault, fault_of
 from actors.engines.trtllm.following import FollowedRequest, Reading
-from actors.engines.trtllm.health import known_fault
+from actors.engines.trtllm.health import cause_of_death, known_fault
 from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.steering import Steering
 from protocols.errors import EngineDead
@@ -136,7 +136,7 @@ class Running:
                 self._hear(row, result)
             self._steps.say(row.followed.fail("the engine ended the request without a last word"))
         except Exception as exc:
-            self._failed(row, exc)
+            await self._failed(row, exc)
 
     async def _next_result(self, results: AsyncIterator[Any], output: Any) -> Any:
         """None at the end. Raises what ended this request.
@@ -203,12 +203,14 @@ class Running:
             # Its executor is gone: why, the health of the engine tells.
             self._hooks.on_doubt()
 
-    def _failed(self, row: _Row, exc: Exception) -> None:
+    async def _failed(self, row: _Row, exc: Exception) -> None:
+        """A request's own error is of one type. Of any other the engine may have died unnoticed so far."""
         cause = self._death_in(exc)
+        if cause is None and not isinstance(exc, self._library.RequestError):
+            cause = await asyncio.to_thread(cause_of_death, self._llm)
         if cause is not None:
             self._hooks.on_dead(cause)
             return
         error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
         self._steps.say(row.followed.fail(error))
-        self._let_go(row)
         self._hooks.on_doubt()

@@ -20,6 +20,7 @@ class ScriptedOutput:
         self.asked = asked
         self.aborts = 0
         self.abort_error: Exception | None = None
+        self.error: str | None = None
         self._news: asyncio.Queue[Result | Exception | None] = asyncio.Queue()
 
     def show(self, *outputs: Output, finished: bool = False, **fields: Any) -> None:
@@ -42,6 +43,7 @@ class ScriptedOutput:
     async def __aiter__(self) -> AsyncIterator[Result]:
         while (news := await self._news.get()) is not None:
             if isinstance(news, Exception):
+                self.error = str(news)
                 raise news
             yield news
             if news.finished:
