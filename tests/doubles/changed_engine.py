@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import service.main
+from tests.doubles.trtllm_worker import seem_to_have_trtllm
 
 if TYPE_CHECKING:
     from protocols.engine import Engine
@@ -22,6 +24,7 @@ def serve_changed(prepare: Callable[[], Change]) -> None:
     def dispatch_changed(command: str, rest: list[str], signals: StopSignals) -> int:
         from service import assembly
 
+        seem_to_have_trtllm(sys.argv)
         change, build_engine = prepare(), assembly.build_engine
 
         def build_changed(*what: Any) -> Engine:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -123,10 +123,27 @@ class TakesAnyRegex:
         return spec.with_grammar("anything")
 
 
-class HostileEngine:
-    """Implements `protocols.engine.Engine` around another one, and breaks it on request."""
+class EngineProcess(Protocol):
+    """The process in which an engine works, as far as a fault does something to it."""
 
-    def __init__(self, inner: Engine, settings: HostileSettings, arm: Callable[[], None]) -> None:
+    def block(self, seconds: float) -> None:
+        """Nothing is heard of it for so long, once."""
+        ...
+
+    async def die_now(self) -> None:
+        """It is killed, and has gone."""
+        ...
+
+
+class HostileEngine:
+    """Implements `protocols.engine.Engine` around another one, and breaks it on request.
+
+    process: of the inner engine; None where that has none of its own.
+    """
+
+    def __init__(
+        self, inner: Engine, settings: HostileSettings, arm: Callable[[], None], process: EngineProcess | None
+    ) -> None:
         self.name = inner.name
         self.capabilities: EngineCapabilities = msgspec.structs.replace(
             inner.capabilities, guided=frozenset({GuidedKind.REGEX})
@@ -134,6 +151,7 @@ class HostileEngine:
         self.preparer = TakesAnyRegex()
         self.maintenance = inner.maintenance
         self._inner = inner
+        self._process = process
         self._settings = settings
         self._arm = arm
         self._rows: dict[EngineId, _Row] = {}
@@ -163,7 +181,7 @@ class HostileEngine:
             case "crashes":
                 raise RuntimeError("a library broke while loading")
             case "dies":
-                await cast("Any", self._inner).die_now()
+                await self._own_process().die_now()
                 raise RuntimeError("the engine's process ended while it was loading")
             case "hangs":
                 await asyncio.Event().wait()
@@ -179,7 +197,7 @@ class HostileEngine:
             raise RuntimeError("this request does not fit")
         last = spec.prompt[-1] if spec.prompt else 0
         self._rows[engine_id] = _Row(max(0, last + 1 - FIRST_TOKEN_ID), fault)
-        self._inner.submit(engine_id, spec)
+        self._inner.submit(engine_id, msgspec.structs.replace(spec, guided=None))
 
     def abort(self, engine_id: EngineId) -> None:
         if not self._is_hung:
@@ -213,6 +231,10 @@ class HostileEngine:
                 raise RuntimeError("a library broke while stopping")
             case _:
                 pass
+
+    def _own_process(self) -> EngineProcess:
+        assert self._process is not None, "this fault needs an engine with a process of its own"
+        return self._process
 
     def _fault_of(self, spec: GenerationSpec) -> Fault | None:
         if spec.is_probe:
@@ -255,7 +277,7 @@ class HostileEngine:
                 self._is_hung = True
                 return []
             case Fault.BLOCKS:
-                cast("Any", self._inner).block(BLOCK_S)
+                self._own_process().block(BLOCK_S)
             case Fault.FREEZES:
                 deadlock()
             case Fault.DIES:

@@ -24,15 +24,19 @@ def hostile() -> Change:
     import msgspec
 
     from tests.doubles.hostile_engine import HostileEngine, HostileSettings
+    from tests.doubles.hostile_process import OwnProcess
     from tests.doubles.process_engine import ProcessEngine
 
     settings = msgspec.json.decode(os.environ.get("HOSTILE_ENGINE", "{}"), type=HostileSettings)
     arm = _breaking(settings.breaks) if settings.breaks else _nothing
 
     def spoil(paced: Engine) -> Engine:
-        if not settings.in_process:
-            paced = ProcessEngine(cast("SyntheticEngine", paced)._config)
-        return HostileEngine(paced, settings, arm)
+        if paced.name == "trtllm":
+            return HostileEngine(paced, settings, arm, OwnProcess())
+        if settings.in_process:
+            return HostileEngine(paced, settings, arm, None)
+        child = ProcessEngine(cast("SyntheticEngine", paced)._config)
+        return HostileEngine(child, settings, arm, child)
 
     return spoil
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tests.doubles.trtllm_site import SITE
 
@@ -39,6 +39,13 @@ def seem_to_have_gpus() -> None:
         return min(present, len(listed))
 
     machine._visible_gpus = visible
+
+
+def seem_to_have_trtllm(argv: Sequence[str]) -> None:
+    """For a worker whose options ask for it, and for its children; nothing for any other."""
+    if "trtllm" in argv:
+        put_on_path()
+        seem_to_have_gpus()
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.built_in import built_in_model
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
 from tests.e2e.word_model import write_word_model
 
@@ -22,10 +24,11 @@ def word_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared_stack(word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def shared_stack(
+    served: Served, word_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     """One worker at 10 ms a step, for tests that leave it as it was."""
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    with Stack(tmp_path_factory.mktemp("stack"), options) as stack:
+    with served.stack(tmp_path_factory.mktemp("stack"), word_model, step_ms=10) as stack:
         yield stack
 
 
@@ -41,20 +44,13 @@ def model_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
+def new_stack(served: Served, word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
     """Makes stacks that a test may ruin; whatever still runs afterwards is stopped."""
     with ExitStack() as stacks:
 
-        def make(*options: str, step_ms: float = 10, **arrangement: object) -> Stack:
-            words = [
-                "--engine",
-                "synthetic",
-                "--model",
-                str(word_model),
-                "--synthetic-step-ms",
-                str(step_ms),
-                *options,
-            ]
-            return stacks.enter_context(Stack(tmp_path / "stack", words, **arrangement))  # type: ignore[arg-type]
+        def make(*options: str, step_ms: float = 10, **arrangement: Any) -> Stack:
+            return stacks.enter_context(
+                served.stack(tmp_path / "stack", word_model, *options, step_ms=step_ms, **arrangement)
+            )
 
         yield make

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from service.demo.processes import free_port
+from tests.e2e.engines import Served
 from tests.e2e.servers import Servers
-from tests.e2e.stacks import Reader, Stack
+from tests.e2e.stacks import Reader
 from tests.e2e.waiting import wait_log
 from tests.e2e.word_model import word_of
 
@@ -25,11 +26,13 @@ def servers(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("plane", ["tcp", "nats"])
 def test_the_worker_serves_and_drains_with_etcd_and_nats(
-    servers: dict[str, str], word_model: Path, tmp_path: Path, plane: str
+    served: Served, servers: dict[str, str], word_model: Path, tmp_path: Path, plane: str
 ) -> None:
     """Found through etcd, asked over either request plane, drained without losing the answer."""
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
-    with Stack(tmp_path / "stack", options, environ=servers, discovery="etcd", plane=plane) as stack:
+    folder = tmp_path / "stack"
+    with served.stack(
+        folder, word_model, step_ms=10, environ=servers, discovery="etcd", plane=plane
+    ) as stack:
         status, body = stack.chat("w5", max_tokens=5)
         assert status == 200
         assert body["choices"][0]["message"]["content"].split() == [word_of(i) for i in range(1000, 1005)]
@@ -43,13 +46,13 @@ def test_the_worker_serves_and_drains_with_etcd_and_nats(
 
 
 def test_a_signal_while_etcd_is_not_there_ends_the_start_with_code_0(
-    word_model: Path, tmp_path: Path
+    served: Served, word_model: Path, tmp_path: Path
 ) -> None:
     """The framework waits two minutes for its store; nobody who asks the worker to stop has to."""
     nowhere = f"http://127.0.0.1:{free_port()}"
-    options = ["--engine", "synthetic", "--model", str(word_model)]
-    stack = Stack(
-        tmp_path / "stack", options, environ={"ETCD_ENDPOINTS": nowhere}, discovery="etcd", has_frontend=False
+    environ = {"ETCD_ENDPOINTS": nowhere}
+    stack = served.stack(
+        tmp_path / "stack", word_model, environ=environ, discovery="etcd", has_frontend=False
     )
     try:
         worker = stack.workers[0]

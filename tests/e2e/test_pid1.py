@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from tests.built_in import built_in_model
-from tests.e2e.stacks import PROGRAM, READY_S, Reader, Stack, Worker
+from tests.e2e.engines import Served
+from tests.e2e.stacks import READY_S, Reader, Stack, Worker
 from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 TRIALS = "actors.engines.grammars.trial"
 TOKENS = 80
+STEP_MS = 20
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +40,8 @@ def namespaces() -> None:
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For the torch engine, which keeps a process for trials."""
+    """For an engine that keeps a process for trials."""
     return write_tiny_model(tmp_path_factory.mktemp("tiny-model"), built_in_model())
-
-
-def torch(folder: Path) -> list[str]:
-    """Options of a worker with a real engine."""
-    return ["--engine", "torch", "--model", str(folder), "--threads", "1"]
 
 
 def first_process(worker: Worker) -> psutil.Process:
@@ -53,23 +50,23 @@ def first_process(worker: Worker) -> psutil.Process:
     return child
 
 
-def synthetic(folder: Path) -> list[str]:
-    """Options of a worker without a model."""
-    return ["--engine", "synthetic", "--model", str(folder), "--synthetic-step-ms", "20"]
-
-
 @contextmanager
-def first_in_namespace(folder: Path, options: list[str]) -> Iterator[tuple[Stack, psutil.Process]]:
+def first_in_namespace(
+    folder: Path, served: Served, words: list[str]
+) -> Iterator[tuple[Stack, psutil.Process]]:
     """A frontend, and a worker that is process 1."""
-    with Stack(folder / "stack", options, program=(*NAMESPACE, *PROGRAM)) as stack:
+    program = (*NAMESPACE, *served.program)
+    with Stack(folder / "stack", words, program=program, environ=served.environ(STEP_MS)) as stack:
         yield stack, first_process(stack.workers[0])
 
 
 @pytest.mark.usefixtures("namespaces")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_process_1_drains_and_ends_with_0(word_model: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_process_1_drains_and_ends_with_0(
+    served: Served, word_model: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     """The kernel gives process 1 only signals that it handles; ours are, and nobody is lost."""
-    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+    with first_in_namespace(tmp_path, served, served.words(word_model, STEP_MS)) as (stack, process):
         inside = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
         assert [line.split()[-1] for line in inside.splitlines() if line.startswith("NSpid")] == ["1"]
         readers = [
@@ -86,9 +83,9 @@ def test_process_1_drains_and_ends_with_0(word_model: Path, tmp_path: Path, numb
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_process_1_that_is_asked_twice_ends_with_70(word_model: Path, tmp_path: Path) -> None:
+def test_process_1_that_is_asked_twice_ends_with_70(served: Served, word_model: Path, tmp_path: Path) -> None:
     """Both signals arrive; the second one ends the wait."""
-    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+    with first_in_namespace(tmp_path, served, served.words(word_model, STEP_MS)) as (stack, process):
         reader = Reader(stack.client, stack.model(), "w5", {"max_tokens": 1500}).start()
         reader.wait_text(5)
         process.send_signal(signal.SIGTERM)
@@ -99,21 +96,23 @@ def test_process_1_that_is_asked_twice_ends_with_70(word_model: Path, tmp_path: 
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_orphans_of_others_do_not_disturb_process_1(word_model: Path, tmp_path: Path) -> None:
+def test_orphans_of_others_do_not_disturb_process_1(served: Served, word_model: Path, tmp_path: Path) -> None:
     """Somebody looks into the container and leaves a process behind: it becomes ours, and the exit is 0."""
-    with first_in_namespace(tmp_path, synthetic(word_model)) as (stack, process):
+    with first_in_namespace(tmp_path, served, served.words(word_model, STEP_MS)) as (stack, process):
         enter = ["nsenter", "--target", str(process.pid), "--user", "--pid", "--preserve-credentials"]
         subprocess.run([*enter, "sh", "-c", "true & sleep 600 &"], check=True, timeout=20)
-        wait_until(lambda: len(process.children()) == 2, "no process for trials")
+        # A zombie, too, has a name.
+        left = "sleep"
+        wait_until(lambda: left in [child.name() for child in process.children()], "it is not ours")
         assert stack.chat("w5", max_tokens=3)[0] == 200
         process.send_signal(signal.SIGTERM)
         assert stack.workers[0].child.wait(20) == 0
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_process_1_leaves_neither_child_nor_zombie(tiny_model: Path, tmp_path: Path) -> None:
-    """The torch engine and its process for trials: both there, none a zombie; all gone with the signal."""
-    with first_in_namespace(tmp_path, torch(tiny_model)) as (stack, process):
+def test_process_1_leaves_neither_child_nor_zombie(served: Served, tiny_model: Path, tmp_path: Path) -> None:
+    """A real engine and its process for trials: both there, none a zombie; all gone with the signal."""
+    with first_in_namespace(tmp_path, served, served.words_with_weights(tiny_model)) as (stack, process):
         status, body = stack.chat("Yes or no?", guided_choice=["yes", "no"], max_tokens=4)
         assert status == 200, body
         children = process.children(recursive=True)
@@ -125,9 +124,10 @@ def test_process_1_leaves_neither_child_nor_zombie(tiny_model: Path, tmp_path: P
 
 
 @contextmanager
-def with_trials(folder: Path, model: Path) -> Iterator[tuple[Worker, list[psutil.Process]]]:
+def with_trials(served: Served, folder: Path, model: Path) -> Iterator[tuple[Worker, list[psutil.Process]]]:
     """A real engine outside of a namespace, and its children."""
-    stack = Stack(folder / "stack", torch(model), has_frontend=False)
+    words = served.words_with_weights(model)
+    stack = Stack(folder / "stack", words, has_frontend=False, program=served.program)
     try:
         worker = stack.workers[0]
         process = psutil.Process(worker.child.pid)
@@ -145,10 +145,10 @@ def with_trials(folder: Path, model: Path) -> Iterator[tuple[Worker, list[psutil
     [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_no_child_outlives_the_worker(
-    tiny_model: Path, tmp_path: Path, number: signal.Signals, code: int
+    served: Served, tiny_model: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     """A signal to the whole group, as Ctrl-C in a terminal, or SIGKILL to the worker: its children end."""
-    with with_trials(tmp_path, tiny_model) as (worker, children):
+    with with_trials(served, tmp_path, tiny_model) as (worker, children):
         if number is signal.SIGKILL:
             worker.send(number)
         else:
@@ -157,9 +157,10 @@ def test_no_child_outlives_the_worker(
         wait_until(lambda: not any(child.is_running() for child in children), "a child is left", 20)
 
 
-def test_a_signal_while_the_model_loads_leaves_no_child(tmp_path: Path) -> None:
+def test_a_signal_while_the_model_loads_leaves_no_child(served: Served, tmp_path: Path) -> None:
     """A real load in its middle: exit 0 at once, the process for trials is gone too."""
-    stack = Stack(tmp_path / "stack", torch(built_in_model()), has_frontend=False)
+    words = served.words_with_weights(built_in_model())
+    stack = Stack(tmp_path / "stack", words, has_frontend=False, program=served.program)
     try:
         worker = stack.workers[0]
         wait_log(worker, "model.load", READY_S)

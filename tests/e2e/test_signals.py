@@ -23,7 +23,7 @@ def test_a_signal_loses_no_request_running_or_waiting(
     new_stack: StackFactory, number: signal.Signals
 ) -> None:
     """Two slots, six requests: the running and the waiting all end with all their tokens, exit 0."""
-    stack = new_stack("--max-num-seqs", "2", step_ms=10)
+    stack = new_stack("--max-num-seqs", "2", "--engine-queue", "0", step_ms=10)
     worker = stack.workers[0]
     readers = [Reader(stack.client, stack.model(), "w5", {"max_tokens": 60}).start() for _ in range(6)]
 

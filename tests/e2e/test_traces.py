@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.stacks import Stack
 from tests.e2e.traced import (
     COLLECTORS,
     FRAMEWORK,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+    from tests.e2e.engines import Served
+    from tests.e2e.stacks import Stack
     from tests.service.telemetry.collectors import Collector
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -73,14 +74,13 @@ class Place:
 
 @pytest.fixture(scope="module", params=sorted(COLLECTORS))
 def place(
-    request: pytest.FixtureRequest, word_model: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, served: Served, word_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
     """One worker at 10 ms a step whose engine tells what it is given; everybody traces."""
     folder = tmp_path_factory.mktemp("traces")
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
     with COLLECTORS[request.param]() as collector:
         environ = {**exporting_to(collector, request.param), "TOLD_FILE": str(folder / "told")}
-        with Stack(folder, options, environ=environ, program=TELLING) as stack:
+        with served.stack(folder, word_model, step_ms=10, environ=environ, program=TELLING) as stack:
             yield Place(stack, collector, folder / "told")
 
 
@@ -147,7 +147,7 @@ def test_hops_are_siblings_below_the_frameworks_span(place: Place, trace_id: str
     assert {hop.status.code for hop in hops} == {UNSET}
 
 
-def test_a_served_request_is_told_in_full(place: Place, trace_id: str) -> None:
+def test_a_served_request_is_told_in_full(served: Served, place: Place, trace_id: str) -> None:
     """What was asked, what came of it, and the moments between."""
     options = {"temperature": 0.5, "top_p": 0.75, "seed": 7, "frequency_penalty": 0.25, "n": 2}
     ask(place.stack, traceparent(trace_id, SPAN_ID), max_tokens=5, **options)
@@ -155,7 +155,7 @@ def test_a_served_request_is_told_in_full(place: Place, trace_id: str) -> None:
     execute, stream = tree.told("actor.execute"), tree.told("actor.stream")
     both = {
         "gen_ai.operation.name": "text_completion",
-        "gen_ai.provider.name": "dynamo_actor.synthetic",
+        "gen_ai.provider.name": f"dynamo_actor.{served.name}",
         "gen_ai.request.model": place.stack.model(),
     }
     asked = {
@@ -286,13 +286,15 @@ def test_a_passed_deadline_is_an_error_with_its_moment(place: Place, trace_id: s
 
 
 @pytest.mark.parametrize("protocol", sorted(COLLECTORS))
-def test_both_lives_of_a_moved_request_are_one_trace(word_model: Path, tmp_path: Path, protocol: str) -> None:
+def test_both_lives_of_a_moved_request_are_one_trace(
+    served: Served, word_model: Path, tmp_path: Path, protocol: str
+) -> None:
     """A drain in mid-stream: the second life lies beside the first, and names it as the framework does."""
     trace_id = secrets.token_hex(16)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "20"]
     with COLLECTORS[protocol]() as collector:
         environ = exporting_to(collector, protocol)
-        with Stack(tmp_path, [*options, "--drain-timeout", "1"], workers=2, environ=environ) as stack:
+        words = ("--drain-timeout", "1")
+        with served.stack(tmp_path, word_model, *words, step_ms=20, workers=2, environ=environ) as stack:
             with asking(stack, traceparent(trace_id, SPAN_ID), max_tokens=120) as response:
                 response.read(600)
                 (first,) = [worker for worker in stack.workers if worker.status()["in_flight"]]
@@ -336,13 +338,12 @@ def check_both_lives(tree: Tree) -> None:
     assert len(ids) == 1
 
 
-def test_a_worker_that_stops_sends_what_it_has(word_model: Path, tmp_path: Path) -> None:
+def test_a_worker_that_stops_sends_what_it_has(served: Served, word_model: Path, tmp_path: Path) -> None:
     """Spans that wait for their minute are sent on the way out."""
     trace_id = secrets.token_hex(16)
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "10"]
     with COLLECTORS["grpc"]() as collector:
         environ = exporting_to(collector, "grpc", delay_ms=60_000)
-        with Stack(tmp_path, options, environ=environ) as stack:
+        with served.stack(tmp_path, word_model, step_ms=10, environ=environ) as stack:
             ask(stack, traceparent(trace_id, SPAN_ID), max_tokens=3)
             assert tree_of(collector, trace_id).ours == []
             stack.workers[0].child.ask_to_stop()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack, Worker
 from tests.e2e.word_model import write_word_model
 from tests.faults.figures import Figures
@@ -65,7 +66,7 @@ def word_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
+def new_stack(served: Served, word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
     """Makes a frontend and its workers, which a test may ruin; whatever still runs afterwards is stopped.
 
     ``new_stack("--drain-timeout", "3", step_ms=20, hostile=({}, {"heeds_marks": False}))``: one worker with
@@ -81,9 +82,17 @@ def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
             hostile: Sequence[Mapping[str, Any]] = ({},),
             **arrangement: Any,
         ) -> Stack:
-            words = ["--engine", "synthetic", "--model", str(word_model)]
-            words += ["--synthetic-step-ms", str(step_ms), "--max-num-seqs", str(max_num_seqs), *options]
-            stack = Stack(tmp_path / "stack", words, workers=0, program=HOSTILE, **arrangement)
+            stack = served.stack(
+                tmp_path / "stack",
+                word_model,
+                "--max-num-seqs",
+                str(max_num_seqs),
+                *options,
+                step_ms=step_ms,
+                workers=0,
+                program=HOSTILE,
+                **arrangement,
+            )
             stacks.callback(stack.stop)
             for settings in hostile:
                 add_hostile(stack, settings)
@@ -93,13 +102,14 @@ def new_stack(word_model: Path, tmp_path: Path) -> Iterator[StackFactory]:
 
 
 @pytest.fixture
-def new_worker(word_model: Path, tmp_path: Path) -> Iterator[WorkerFactory]:
+def new_worker(served: Served, word_model: Path, tmp_path: Path) -> Iterator[WorkerFactory]:
     """Makes one worker without a frontend, and waits for nothing: it may never come up."""
     with ExitStack() as stacks:
 
         def make(settings: Mapping[str, Any], *options: str) -> Worker:
-            words = ["--engine", "synthetic", "--model", str(word_model), *options]
-            stack = Stack(tmp_path / "alone", words, workers=0, program=HOSTILE, has_frontend=False)
+            stack = served.stack(
+                tmp_path / "alone", word_model, *options, workers=0, program=HOSTILE, has_frontend=False
+            )
             stacks.callback(stack.stop)
             return add_hostile(stack, settings)
 

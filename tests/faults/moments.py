@@ -15,6 +15,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack, Worker
 from tests.e2e.waiting import wait_until
 
@@ -68,18 +69,25 @@ class Gate:
         return found[0]
 
 
-def synthetic(model: Path) -> list[str]:
-    """Options of a worker without a model."""
-    return ["--engine", "synthetic", "--model", str(model), "--synthetic-step-ms", "10"]
-
-
 def moment_stack(
-    folder: Path, model: Path, moment: str, gate: Gate, *options: str, has_frontend: bool = True
+    served: Served,
+    folder: Path,
+    model: Path,
+    moment: str,
+    gate: Gate,
+    *options: str,
+    has_frontend: bool = True,
 ) -> Stack:
     """One worker that stops at this moment until the gate opens."""
-    environ = {"MOMENT": moment, "MOMENT_GATE": str(gate.path)}
-    words = [*synthetic(model), *options]
-    return Stack(folder / "stack", words, environ=environ, has_frontend=has_frontend, program=PROGRAM)
+    return served.stack(
+        folder / "stack",
+        model,
+        *options,
+        step_ms=10,
+        environ={"MOMENT": moment, "MOMENT_GATE": str(gate.path)},
+        has_frontend=has_frontend,
+        program=PROGRAM,
+    )
 
 
 def wait_catching(worker: Worker, numbers: Iterable[signal.Signals]) -> None:

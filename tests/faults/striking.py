@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.doubles.hostile_engine import Fault, seed_of
+from tests.doubles.hostile_process import engine_child
 from tests.e2e.waiting import PATIENCE_S, wait_until
 from tests.faults.load import Answer, Kind, Load
 
@@ -122,11 +123,13 @@ def exit_of(worker: Worker, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
 
 
 def engine_process(worker: Worker) -> psutil.Process:
-    """The child process of a worker with ``in_process: false``."""
+    """The child process of a worker with ``in_process: false``, or of TensorRT-LLM's."""
     for child in psutil.Process(worker.child.pid).children(recursive=True):
         if "tests.doubles.process_engine" in child.cmdline():
             return child
-    raise AssertionError("the worker has no engine process")
+    found = engine_child(worker.child.pid)
+    assert found is not None, "the worker has no engine process"
+    return found
 
 
 def kill_engine(worker: Worker) -> float:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.e2e.engines import Served
     from tests.e2e.stacks import Worker
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
@@ -93,7 +94,7 @@ def test_a_client_that_leaves_during_the_prefill_frees_its_slot(new_stack: Stack
 
 def test_a_client_that_leaves_in_the_waiting_room_never_reaches_the_engine(new_stack: StackFactory) -> None:
     """One slot, taken: the second one goes without the engine hearing of it."""
-    stack = new_stack("--max-num-seqs", "1")
+    stack = new_stack("--max-num-seqs", "1", "--engine-queue", "0")
     worker = stack.workers[0]
     before = asked_aborts(worker)
     with Load(stack.http_port, stack.model()) as load:
@@ -110,21 +111,21 @@ def test_a_client_that_leaves_in_the_waiting_room_never_reaches_the_engine(new_s
 
 
 @contextmanager
-def held_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Load, Gate]]:
+def held_at(served: Served, moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Load, Gate]]:
     """A worker whose next request stops at this moment until the gate opens."""
     gate = Gate.in_folder(folder)
     with (
-        moment_stack(folder, model, moment, gate) as stack,
+        moment_stack(served, folder, model, moment, gate) as stack,
         Load(stack.http_port, stack.model()) as load,
     ):
         yield stack.workers[0], load, gate
 
 
 def test_a_client_that_leaves_while_its_grammar_is_compiled_never_reaches_the_engine(
-    word_model: Path, tmp_path: Path
+    served: Served, word_model: Path, tmp_path: Path
 ) -> None:
     """Parked in the resolver; others overtake it, before and after."""
-    with held_at("grammar", tmp_path, word_model) as (worker, load, gate):
+    with held_at(served, "grammar", tmp_path, word_model) as (worker, load, gate):
         leaving = load.start(Kind.GUIDED, 1, max_tokens=20)
         wait_log(worker, "at grammar")
         load.hang_up(leaving)
@@ -140,9 +141,11 @@ def test_a_client_that_leaves_while_its_grammar_is_compiled_never_reaches_the_en
         check_books(worker, cancelled=1, completed=2)
 
 
-def test_a_client_that_leaves_at_the_last_token_changes_nothing(word_model: Path, tmp_path: Path) -> None:
+def test_a_client_that_leaves_at_the_last_token_changes_nothing(
+    served: Served, word_model: Path, tmp_path: Path
+) -> None:
     """The engine has ended the request already: completed it is, and the engine hears nothing."""
-    with held_at("last_token", tmp_path, word_model) as (worker, load, gate):
+    with held_at(served, "last_token", tmp_path, word_model) as (worker, load, gate):
         leaving = load.start(Kind.PLAIN, 1, max_tokens=7)
         wait_log(worker, "at last_token")
         load.hang_up(leaving)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from service.demo.processes import free_port
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack, Worker
 from tests.e2e.waiting import wait_until
 from tests.faults.figures import Figures
@@ -23,6 +24,7 @@ from tests.service.telemetry.collectors import Collector, grpc_collector
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 STREAMS = 64
+STEP_MS = 20
 TOKENS = 150
 ROUNDS = 3
 # Every request has a trace, with telemetry and without, so that the workers differ in nothing else.
@@ -102,11 +104,12 @@ def collector_of(mood: str) -> Generator[Collector]:
 
 
 @pytest.fixture
-def arms(word_model: Path, tmp_path: Path) -> Iterator[dict[str, Arm]]:
+def arms(served: Served, word_model: Path, tmp_path: Path) -> Iterator[dict[str, Arm]]:
     """One without telemetry, and one for each mood, behind one frontend."""
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "20"]
+    options = served.words(word_model, STEP_MS)
     with ExitStack() as last:
-        stack = Stack(tmp_path / "stack", options, workers=0, environ=TRACED)
+        environ = {**TRACED, **served.environ(STEP_MS)}
+        stack = Stack(tmp_path / "stack", options, workers=0, environ=environ, program=served.program)
         last.callback(stack.stop)
         found = dict[str, Arm]()
         for name in ("off", *MOODS):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.engines import Served
 from tests.e2e.servers import Etcd, Server, Servers
 from tests.e2e.stacks import Stack, Worker
 from tests.e2e.waiting import wait_until
@@ -37,16 +38,21 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 
 @pytest.fixture
-def new_stack(servers: Servers, word_model: Path, tmp_path: Path) -> Iterator[Callable[..., Stack]]:
+def new_stack(
+    served: Served, servers: Servers, word_model: Path, tmp_path: Path
+) -> Iterator[Callable[..., Stack]]:
     """A frontend and two workers that find each other through etcd. lease_s: of the workers."""
     with ExitStack() as last:
 
         def make(lease_s: int, plane: str = "tcp") -> Stack:
-            options = ["--engine", "synthetic", "--model", str(word_model)]
-            options += ["--synthetic-step-ms", str(STEP_MS)]
-            environ = {**servers.environ, **PATIENT}
-            stack = Stack(
-                tmp_path / "stack", options, workers=0, environ=environ, discovery="etcd", plane=plane
+            stack = served.stack(
+                tmp_path / "stack",
+                word_model,
+                step_ms=STEP_MS,
+                workers=0,
+                environ={**servers.environ, **PATIENT},
+                discovery="etcd",
+                plane=plane,
             )
             last.callback(stack.stop)
             add_workers(stack, lease_s)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.demo.client import Client
+from tests.e2e.engines import Served
 from tests.e2e.prometheus import Prometheus
 from tests.e2e.stacks import Stack, Worker
 from tests.faults.load import Kind, Load
@@ -24,10 +25,9 @@ _RISING = "dynamo_actor_.+_(total|count|bucket)"
 
 
 @pytest.fixture
-def stack(word_model: Path, tmp_path: Path) -> Iterator[Stack]:
+def stack(served: Served, word_model: Path, tmp_path: Path) -> Iterator[Stack]:
     """A frontend and one worker."""
-    options = ["--engine", "synthetic", "--model", str(word_model), "--synthetic-step-ms", "20"]
-    with Stack(tmp_path / "stack", options) as one:
+    with served.stack(tmp_path / "stack", word_model, step_ms=20) as one:
         yield one
 
 

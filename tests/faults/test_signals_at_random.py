@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stacks import Stack
+from tests.e2e.engines import Served
 from tests.faults.conftest import StackFactory
 from tests.faults.load import Kind, Load
 from tests.faults.moments import BOTH, listed, starting, wait_catching
@@ -23,11 +23,12 @@ BURSTS = 6
 
 
 @pytest.mark.parametrize("seed", range(STARTS))
-def test_a_signal_at_any_time_of_a_start_ends_it_with_0(word_model: Path, tmp_path: Path, seed: int) -> None:
+def test_a_signal_at_any_time_of_a_start_ends_it_with_0(
+    served: Served, word_model: Path, tmp_path: Path, seed: int
+) -> None:
     """From the first instruction that handles signals: exit 0, nothing listed, nothing that looks broken."""
     dice = random.Random(seed)
-    options = ["--engine", "synthetic", "--model", str(word_model)]
-    with starting(Stack(tmp_path / "stack", options, has_frontend=False)) as worker:
+    with starting(served.stack(tmp_path / "stack", word_model, has_frontend=False)) as worker:
         wait_catching(worker, BOTH)
         # The time is what is tested.
         time.sleep(dice.uniform(0, LONGEST_S) * seed / STARTS)

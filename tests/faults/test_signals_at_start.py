@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.stacks import Stack
 from tests.e2e.waiting import wait_log
 from tests.faults.moments import (
     BOTH,
@@ -18,33 +17,33 @@ from tests.faults.moments import (
     listed,
     moment_stack,
     starting,
-    synthetic,
     wait_handled,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.e2e.engines import Served
     from tests.e2e.stacks import Worker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 @contextmanager
-def starting_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
+def starting_at(served: Served, moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
     """A worker that has come to this moment of its start. Afterwards nothing is listed."""
     gate = Gate.in_folder(folder)
-    with starting(moment_stack(folder, model, moment, gate, has_frontend=False)) as worker:
+    with starting(moment_stack(served, folder, model, moment, gate, has_frontend=False)) as worker:
         wait_log(worker, f"at {moment}")
         yield worker, gate
     assert listed(folder / "stack") == []
 
 
 @contextmanager
-def stopping_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
+def stopping_at(served: Served, moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker, Gate]]:
     """An idle worker that was told to stop and has come to this moment. Afterwards nothing is listed."""
     gate = Gate.in_folder(folder)
-    with starting(moment_stack(folder, model, moment, gate, has_frontend=False)) as worker:
+    with starting(moment_stack(served, folder, model, moment, gate, has_frontend=False)) as worker:
         wait_log(worker, "engine.ready")
         worker.send(signal.SIGTERM)
         wait_log(worker, f"at {moment}")
@@ -54,12 +53,12 @@ def stopping_at(moment: str, folder: Path, model: Path) -> Iterator[tuple[Worker
 
 @pytest.mark.parametrize("number", BOTH)
 def test_a_signal_while_the_options_are_read_ends_the_start_with_0(
-    word_model: Path, tmp_path: Path, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """The configuration file does not come: the console script waits for it, and for nobody else."""
     gate = Gate.in_folder(tmp_path, "options.yaml")
-    options = [*synthetic(word_model), "--config", str(gate.path)]
-    with starting(Stack(tmp_path / "stack", options, has_frontend=False)) as worker:
+    stack = served.stack(tmp_path / "stack", word_model, "--config", str(gate.path), has_frontend=False)
+    with starting(stack) as worker:
         held = gate.wait_reader()
         worker.send(number)
         assert worker.child.wait(20) == 0
@@ -70,10 +69,10 @@ def test_a_signal_while_the_options_are_read_ends_the_start_with_0(
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("moment", ["model", "load"])
 def test_a_signal_before_the_engine_is_there_ends_the_start_with_0(
-    word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     """Fetching the model's files, loading the engine: nobody waits for their end."""
-    with starting_at(moment, tmp_path, word_model) as (worker, _):
+    with starting_at(served, moment, tmp_path, word_model) as (worker, _):
         worker.send(number)
         assert worker.child.wait(20) == 0
 
@@ -81,10 +80,10 @@ def test_a_signal_before_the_engine_is_there_ends_the_start_with_0(
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("moment", ["registration", "serving"])
 def test_a_signal_between_start_and_service_ends_with_0(
-    word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     """The engine is there, the worker not yet in discovery: it leaves nothing in the store."""
-    with starting_at(moment, tmp_path, word_model) as (worker, gate):
+    with starting_at(served, moment, tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()
@@ -92,9 +91,11 @@ def test_a_signal_between_start_and_service_ends_with_0(
 
 
 @pytest.mark.parametrize("moment", ["load", "registration", "serving"])
-def test_a_second_signal_during_the_start_ends_with_70(word_model: Path, tmp_path: Path, moment: str) -> None:
+def test_a_second_signal_during_the_start_ends_with_70(
+    served: Served, word_model: Path, tmp_path: Path, moment: str
+) -> None:
     """Whoever asks twice is told that it was forced."""
-    with starting_at(moment, tmp_path, word_model) as (worker, gate):
+    with starting_at(served, moment, tmp_path, word_model) as (worker, gate):
         # Stopped, it gets both at once.
         worker.send(signal.SIGSTOP)
         worker.send(signal.SIGTERM)
@@ -108,29 +109,31 @@ def test_a_second_signal_during_the_start_ends_with_70(word_model: Path, tmp_pat
 
 @pytest.mark.parametrize("number", BOTH)
 def test_a_second_signal_while_the_engine_stops_ends_with_70(
-    word_model: Path, tmp_path: Path, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """An idle worker in its cleanup, its engine slow to stop."""
-    with stopping_at("cleanup", tmp_path, word_model) as (worker, gate):
+    with stopping_at(served, "cleanup", tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()
         assert worker.child.wait(30) == 70
 
 
-def test_a_signal_that_meets_a_cleanup_without_end_ends_with_70(word_model: Path, tmp_path: Path) -> None:
+def test_a_signal_that_meets_a_cleanup_without_end_ends_with_70(
+    served: Served, word_model: Path, tmp_path: Path
+) -> None:
     """The engine never stops: the worker's own limit ends the process, not a signal."""
-    with stopping_at("cleanup", tmp_path, word_model) as (worker, _):
+    with stopping_at(served, "cleanup", tmp_path, word_model) as (worker, _):
         worker.send(signal.SIGTERM)
         assert worker.child.wait(40) == 70
 
 
 @pytest.mark.parametrize("number", BOTH)
 def test_a_signal_after_the_framework_has_returned_changes_nothing(
-    word_model: Path, tmp_path: Path, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """All is done and said; the code is the planned one."""
-    with stopping_at("returned", tmp_path, word_model) as (worker, gate):
+    with stopping_at(served, "returned", tmp_path, word_model) as (worker, gate):
         worker.send(number)
         wait_handled(worker.child.pid)
         gate.open()

@@ -28,6 +28,7 @@ from tests.faults.striking import exit_of, incomplete
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.e2e.engines import Served
     from tests.e2e.stacks import Worker
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
@@ -118,11 +119,11 @@ def test_a_signal_loses_none_of_256(new_stack: StackFactory, figures: Figures) -
 
 @pytest.mark.parametrize("number", BOTH)
 def test_a_signal_at_the_last_token_loses_nothing(
-    word_model: Path, tmp_path: Path, number: signal.Signals
+    served: Served, word_model: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """The engine has ended the request, its last chunk is on its way to the framework."""
     gate = Gate.in_folder(tmp_path)
-    with moment_stack(tmp_path, word_model, "last_token", gate) as stack:
+    with moment_stack(served, tmp_path, word_model, "last_token", gate) as stack:
         worker = stack.workers[0]
         reader = Reader(stack.client, stack.model(), "w5", {"max_tokens": 7}).start()
         wait_log(worker, "at last_token")
@@ -247,11 +248,11 @@ def test_the_worker_leaves_as_soon_as_the_last_request_is_done(
 
 
 def test_what_the_budget_interrupts_is_in_the_log_and_in_the_metric(
-    word_model: Path, tmp_path: Path, figures: Figures
+    served: Served, word_model: Path, tmp_path: Path, figures: Figures
 ) -> None:
     """20 s of tokens, 2 s to drain: EngineShutdown, every token once, counted, exit 0 within 5 s more."""
     gate = Gate.in_folder(tmp_path)
-    with moment_stack(tmp_path, word_model, "cleanup", gate, "--drain-timeout", "2") as stack:
+    with moment_stack(served, tmp_path, word_model, "cleanup", gate, "--drain-timeout", "2") as stack:
         worker = stack.workers[0]
         with Load(stack.http_port, stack.model()) as load:
             (answer,) = load.start(Kind.PLAIN, max_tokens=FOREVER)

@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.e2e.at_rest import is_at_rest
+from tests.e2e.engines import NAMES, Served
 from tests.e2e.request_lines import TRACED
-from tests.e2e.stacks import Stack
 from tests.e2e.word_model import write_word_model
 from tests.faults.conftest import HOSTILE, warm
 from tests.faults.stalling import DEEP_TOKENS
@@ -38,13 +38,15 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def soak(folder: Path, minutes: float, rate: float, seed: int) -> int:
+def soak(folder: Path, served: Served, minutes: float, rate: float, seed: int) -> int:
     """One run. Returns the exit code."""
-    options = ["--engine", "synthetic", "--model", str(write_word_model(folder / "model"))]
-    options += ["--synthetic-step-ms", str(_STEP_MS), "--max-num-seqs", "128"]
-    options += ["--stall-timeout", str(_STALL_TIMEOUT_S), "--max-seq-len", str(2 * DEEP_TOKENS)]
+    options = ["--max-num-seqs", "128", "--stall-timeout", str(_STALL_TIMEOUT_S)]
+    options += ["--max-seq-len", str(2 * DEEP_TOKENS)]
     environ = {**TRACED, "HOSTILE_ENGINE": json.dumps({"failing_every": _FAILING_EVERY})}
-    with Stack(folder / "stack", options, program=HOSTILE, environ=environ) as stack:
+    model = write_word_model(folder / "model")
+    with served.stack(
+        folder / "stack", model, *options, step_ms=_STEP_MS, program=HOSTILE, environ=environ
+    ) as stack:
         warm(stack)
         worker = stack.workers[0]
         before = worker.wait_status(is_at_rest, 30.0)
@@ -103,9 +105,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=6.0, help="new requests a second")
     parser.add_argument("--seed", type=int, default=22)
+    parser.add_argument("--engine", choices=NAMES, default=NAMES[0])
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        return soak(Path(folder), options.minutes, options.rate, options.seed)
+        return soak(Path(folder), Served(options.engine), options.minutes, options.rate, options.seed)
 
 
 if __name__ == "__main__":

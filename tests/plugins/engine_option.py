@@ -1,0 +1,87 @@
+"""``--engine trtllm``: the suites of real processes with TensorRT-LLM's driver and double.
+
+Without it each suite has its own engine: ``synthetic``, and ``torch`` where it needs a model. What is not run
+with TensorRT-LLM is deselected, and listed at the end of the run with its reason: nothing is left out in
+silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.engines import Served
+
+_SYNTHETIC = "synthetic"
+_NAMES = (_SYNTHETIC, "trtllm")
+_LEFT_OUT = pytest.StashKey[dict[str, str]]()
+_NO_ENGINE = "no engine is started"
+_IN_PROCESS = "an engine inside of the test's process, which has its own tests with this driver"
+_OTHERS_OWN = "about what another engine has"
+# By the end of a file's path, with the test where it is only one of them.
+NOT_FOR_TRTLLM = {
+    "e2e/test_decoy.py": _NO_ENGINE,
+    "e2e/test_demo.py": "the demo starts its own worker, which finds no TensorRT-LLM here",
+    "e2e/test_synthetic_model.py": _OTHERS_OWN,
+    "faults/test_books.py": _NO_ENGINE,
+    "faults/test_canary.py::test_probes_are_answered_while_every_reader_stalls": _IN_PROCESS,
+    "faults/test_fuzz_http.py::test_the_judge_sees_what_it_looks_for": _NO_ENGINE,
+    "faults/test_fuzz_http.py::test_the_judge_lets_pass_what_is_the_frontends": _NO_ENGINE,
+    "faults/test_overload.py::test_overload_in_process_is_refused_at_once": _IN_PROCESS,
+    "faults/test_process_engine.py": _OTHERS_OWN,
+    "faults/test_slow_readers.py::test_readers_that_never_come_back_end_as_stalled": _IN_PROCESS,
+    "faults/test_soak_books.py": _NO_ENGINE,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For tests/e2e and tests/faults."""
+    parser.addoption(
+        "--engine",
+        choices=_NAMES,
+        default=_SYNTHETIC,
+        help="what the workers of tests/e2e and tests/faults run",
+    )
+
+
+@pytest.fixture(scope="session")
+def served(pytestconfig: pytest.Config) -> Served:
+    """The engine of ``--engine``."""
+    # Not before a test wants it: the plugin is loaded for every run.
+    from tests.e2e.engines import Served
+
+    return Served(pytestconfig.option.engine)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what another engine's tests are, and remember why."""
+    left_out = config.stash[_LEFT_OUT] = {}
+    if config.option.engine == _SYNTHETIC:
+        return
+    for item in items:
+        reason = why_not(item.nodeid)
+        if reason is not None:
+            left_out[item.nodeid] = reason
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def why_not(nodeid: str) -> str | None:
+    """Why this test is not one of TensorRT-LLM's."""
+    name = nodeid.partition("[")[0]
+    path = name.partition("::")[0]
+    return next(
+        (reason for place, reason in NOT_FOR_TRTLLM.items() if name.endswith(place) or path.endswith(place)),
+        None,
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    left_out = config.stash.get(_LEFT_OUT, {})
+    if left_out:
+        terminalreporter.section(f"not run with --engine {config.option.engine}")
+        for nodeid, reason in sorted(left_out.items()):
+            terminalreporter.write_line(f"{nodeid}: {reason}")
