@@ -44,7 +44,8 @@ def _context_length(config: dict[str, Any]) -> int | None:
 
 def _bos_token_id(value: object, vocab_size: int) -> int:
     """Of several the first; any id does for a health check."""
-    first: object = cast("list[object]", value)[0] if isinstance(value, list) and value else value
+    listed = cast("list[object]", value) if isinstance(value, list) else [value]
+    first = listed[0] if listed else None
     if isinstance(first, int) and 0 <= first < vocab_size:
         return first
     return min(_DEFAULT_BOS, vocab_size - 1)

@@ -42,10 +42,14 @@ async def shut_down(llm: Any, processes: set[int], within_s: float = SHUTDOWN_S)
 def _shut_down(llm: Any, done: Future[None]) -> None:
     try:
         llm.shutdown()
-    except BaseException as exc:
-        # Nobody else would hear of it; a waiter that has gone does not want to.
+    except Exception as exc:
+        # A waiter that has gone does not want to hear of it.
         with suppress(InvalidStateError):
             done.set_exception(exc)
+    except BaseException as exc:
+        # A library that wanted this process to end, or panicked in another language: as any other failure.
+        with suppress(InvalidStateError):
+            done.set_exception(RuntimeError(type(exc).__name__))
     else:
         with suppress(InvalidStateError):
             done.set_result(None)

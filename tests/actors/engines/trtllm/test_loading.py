@@ -1,0 +1,158 @@
+"""A load tells that it goes on, fails with a reason, and is ended by whoever no longer wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actors.engines.trtllm import loading
+from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.loading import Loading, info_of
+from protocols.errors import EngineStartError, StartStopped
+
+if TYPE_CHECKING:
+    from actors.engines.trtllm.library import Library
+
+pytestmark = pytest.mark.anyio
+
+Build = Callable[..., Any]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The driver's tasks are asyncio's."""
+    return "asyncio"
+
+
+def config(**settings: Any) -> TrtllmConfig:
+    """Of a small engine."""
+    return TrtllmConfig(model_path=Path("model"), vocab_size=100, context_length=64, **settings)
+
+
+def fake_llm(**said: Any) -> Any:
+    """What an ``LLM`` says of itself."""
+    return SimpleNamespace(
+        args=SimpleNamespace(**said), get_kv_cache_capacity=dict, shutdown=lambda: None, _executor=None
+    )
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Callable[[Build], None]:
+    """``build(constructor)``: what stands for the library's ``LLM``."""
+
+    def use(constructor: Build) -> None:
+        library = SimpleNamespace(LLM=constructor, version="1.3.0")
+        monkeypatch.setattr(loading, "import_library", lambda: library)
+
+    return use
+
+
+async def test_it_tells_its_stages_and_that_one_goes_on(
+    build: Callable[[Build], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same stage again and again, until the library is through."""
+    monkeypatch.setattr(loading, "STILL_S", 0.01)
+    told: list[str] = []
+    enough = threading.Event()
+
+    def slow(**_arguments: Any) -> Any:
+        assert enough.wait(30)
+        return fake_llm()
+
+    def tell(stage: str, _fraction: float) -> None:
+        told.append(stage)
+        if told.count("loading") > 3:
+            enough.set()
+
+    build(slow)
+    await Loading(config(), tell).run()
+    assert list(dict.fromkeys(told)) == ["importing", "loading", "asking"]
+
+
+@pytest.mark.parametrize(
+    ("exc", "hint"),
+    [
+        (ImportError("libcuda.so.1"), "Repair"),
+        (ValueError("kv_cache_confg"), "--extra-engine-args"),
+        (RuntimeError("Executor worker died during initialization"), "log"),
+    ],
+)
+async def test_a_failure_says_what_to_look_at(
+    build: Callable[[Build], None], exc: Exception, hint: str
+) -> None:
+    """In the library's words and ours."""
+
+    def failing(**_arguments: Any) -> Any:
+        raise exc
+
+    build(failing)
+    with pytest.raises(EngineStartError) as caught:
+        await Loading(config(), None).run()
+    assert str(exc) in caught.value.problem
+    assert hint in caught.value.hint
+
+
+async def test_one_that_is_given_up_ends_as_stopped(build: Callable[[Build], None]) -> None:
+    """Whatever its library raises when its processes are gone."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def waiting(**_arguments: Any) -> Any:
+        begun.set()
+        assert ended.wait(30)
+        raise RuntimeError("Executor worker died during initialization")
+
+    build(waiting)
+    load = Loading(config(), None)
+    running = asyncio.create_task(load.run())
+    assert await asyncio.to_thread(begun.wait, 30)
+    giving_up = asyncio.create_task(asyncio.to_thread(load.give_up))
+    ended.set()
+    with pytest.raises(StartStopped):
+        await running
+    await giving_up
+
+
+async def test_one_that_nobody_waits_for_any_more_is_still_known(build: Callable[[Build], None]) -> None:
+    """A start that was cancelled in its last moment: what was loaded can be ended."""
+    through = threading.Event()
+
+    def quick(**_arguments: Any) -> Any:
+        assert through.wait(30)
+        return fake_llm()
+
+    build(quick)
+    load = Loading(config(), None)
+    running = asyncio.create_task(load.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+    through.set()
+    assert load._thread is not None
+    await asyncio.to_thread(load._thread.join, 30)
+    assert load.loaded is not None
+
+
+def test_what_the_engine_does_not_say_is_what_it_was_told(library: Library) -> None:
+    """Of its own arguments some stay empty in this process."""
+    arguments = {
+        "max_batch_size": 8,
+        "max_num_tokens": 512,
+        "enable_attention_dp": True,
+        "tensor_parallel_size": 2,
+    }
+    info = info_of(fake_llm(max_seq_len=None, max_batch_size=None), library, config(arguments=arguments))
+    assert (info.context_length, info.max_num_seqs, info.max_num_batched_tokens) == (64, 16, 512)
+    assert (info.data_parallel_size, info.max_prompt_tokens) == (2, 512)
+    assert info_of(fake_llm(max_seq_len=48), library, config()).context_length == 48
+
+
+def test_with_chunked_prefill_a_prompt_may_fill_the_context(library: Library) -> None:
+    """Without it, one step."""
+    chunked = config(arguments={"enable_chunked_prefill": True})
+    assert info_of(fake_llm(), library, chunked).max_prompt_tokens is None
