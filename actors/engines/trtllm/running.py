@@ -213,4 +213,5 @@ class Running:
             return
         error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
         self._steps.say(row.followed.fail(error))
+        self._let_go(row)
         self._hooks.on_doubt()
