@@ -98,9 +98,15 @@ async def test_a_failure_says_what_to_look_at(
     assert hint in caught.value.hint
 
 
-async def test_one_that_is_given_up_ends_as_stopped(build: Callable[[Build], None]) -> None:
+async def test_one_that_is_given_up_ends_as_stopped(
+    build: Callable[[Build], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever its library raises when its processes are gone."""
     begun, ended = threading.Event(), threading.Event()
+
+    def end_all(_pids: set[int], _patience_s: float) -> int:
+        ended.set()
+        return 0
 
     def waiting(**_arguments: Any) -> Any:
         begun.set()
@@ -108,14 +114,13 @@ async def test_one_that_is_given_up_ends_as_stopped(build: Callable[[Build], Non
         raise RuntimeError("Executor worker died during initialization")
 
     build(waiting)
+    monkeypatch.setattr(loading, "end_all", end_all)
     load = Loading(config(), None)
     running = asyncio.create_task(load.run())
     assert await asyncio.to_thread(begun.wait, 30)
-    giving_up = asyncio.create_task(asyncio.to_thread(load.give_up))
-    ended.set()
+    await asyncio.to_thread(load.give_up)
     with pytest.raises(StartStopped):
         await running
-    await giving_up
 
 
 async def test_one_that_nobody_waits_for_any_more_is_still_known(build: Callable[[Build], None]) -> None:
