@@ -100,12 +100,13 @@ async def test_the_streams_are_one_for_the_life_of_an_llm(model: Path) -> None:
 
 async def test_events_begin_with_what_there_is_room_for(model: Path) -> None:
     """Then the partly filled block of each answer; without ranks no event names one."""
-    with open_llm(model, kv_cache_config={"tokens_per_block": BLOCK, "event_buffer_max_size": 100}) as llm:
+    cache = {"tokens_per_block": BLOCK, "event_buffer_max_size": 100}
+    with open_llm(model, max_batch_size=8, kv_cache_config=cache) as llm:
         await read(ask(llm, [5], max_tokens=2))
         created, stored = llm.get_kv_cache_events(0.5)
         assert created == {
             "event_id": 0,
-            "data": {"type": "created", "num_blocks_per_cache_level": [64 * CONTEXT // BLOCK, 0]},
+            "data": {"type": "created", "num_blocks_per_cache_level": [8 * CONTEXT // BLOCK, 0]},
             "window_size": CONTEXT,
         }
         data: Any = stored["data"]
