@@ -33,8 +33,10 @@ class HealthPoll:
             if cause is not None:
                 self._on_dead(cause)
                 return
+            # Not wait_for(): in Python 3.11 it forgets a cancellation that comes together with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._soon.wait(), self._every_s)
+                async with asyncio.timeout(self._every_s):
+                    await self._soon.wait()
             self._soon.clear()
 
     def look_soon(self) -> None:
