@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
 
@@ -126,7 +127,7 @@ class Desk:
     async def _fetch_events(self, timeout: float) -> list[Row]:
         return await self._fetch(timeout, lambda rank: rank.events.rows)
 
-    async def _fetch(self, timeout: float, rows_of: Callable[[Rank], object]) -> list[Row]:
+    async def _fetch(self, timeout: float, rows_of: Callable[[Rank], deque[Row]]) -> list[Row]:
         until_s = time.monotonic() + timeout
         while True:
             rows = [row for rank in self._room.ranks for row in _taken(rows_of(rank))]
@@ -148,11 +149,8 @@ class Desk:
         return {"ctx_dp_size": self._room.settings.ranks, "held": self._room.transfers.held}
 
 
-def _taken(rows: object) -> list[Row]:
+def _taken(rows: deque[Row]) -> list[Row]:
     """All of them, and none is left."""
-    from collections import deque
-
-    assert isinstance(rows, deque)
     taken = list(rows)
     rows.clear()
     return taken

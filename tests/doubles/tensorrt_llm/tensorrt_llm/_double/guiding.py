@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from protocols.engine import Engine
 from protocols.errors import RequestError
 from protocols.spec import GenerationSpec, Guided, GuidedKind
@@ -51,6 +53,4 @@ async def guided(
         ready = await engine.preparer.prepare(asked)
     except RequestError as exc:
         raise Late(f"Guided decoding error: {exc}") from exc
-    import msgspec
-
     return msgspec.structs.replace(spec, guided=ready.guided)
