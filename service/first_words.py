@@ -32,6 +32,7 @@ def say_configuration(settings: Settings, engine: str, instance_id: str) -> None
         version=metadata.version("dynamo-actor-worker"),
         framework=installed_version(),
         engine=engine,
+        role=runtime.role.value,
         model=settings.model.model,
         endpoint=f"{runtime.namespace}.{runtime.component}.{runtime.endpoint}",
         discovery=runtime.discovery_backend,
@@ -42,6 +43,8 @@ def say_configuration(settings: Settings, engine: str, instance_id: str) -> None
         hard_exit_s=drain.hard_exit_s,
         given=" ".join(_given(settings)),
     )
+    if settings.engine_arguments is not None:
+        log.info("engine.arguments", values=settings.engine_arguments.shown())
     if runtime.system_port >= 0 and runtime.system_host not in LOOPBACK and settings.control_token is None:
         log.warning(
             "config.warning",

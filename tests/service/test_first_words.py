@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from service.first_words import say_configuration
@@ -70,3 +72,18 @@ def test_control_routes_that_are_off_are_said_once(env: dict[str, str], is_off: 
     for line in said:
         assert "drain, resume, trace, log_level are off" in line["text"]
         assert "DYN_ACTOR_CONTROL_TOKEN" in line["text"]
+
+
+def test_the_arguments_of_the_engine_are_one_line() -> None:
+    """As they are handed over, what may be a secret masked; other engines have none."""
+    override = json.dumps({"max_batch_size": 8, "env_overrides": {"HF_TOKEN": SECRET}})
+    for words, count in (
+        (["--engine", "trtllm", "--override-engine-args", override], 1),
+        (["--engine", "synthetic"], 0),
+    ):
+        with all_lines() as lines:
+            say_configuration(load(*words), words[1], "one-of-many")
+        told = lines.named("engine.arguments")
+        assert len(told) == count
+        assert all('"max_batch_size": 8' in line["values"] for line in told)
+        assert SECRET not in str(told)
