@@ -6,6 +6,7 @@ get a new one each, whose made-up ids need no model.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from tests.conformance.promises_sampling import SamplingPromises
 from tests.conformance.reader import EngineReader, make_spec
 from tests.conformance.tiny_llama import CONTEXT, write_tiny_llama
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
+from tests.doubles.trtllm_site import SCRIPT, double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +39,8 @@ def double() -> Iterator[None]:
     """On the path of this process and of the engines' own."""
     with double_on_path(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOUBLE_STEP_MS", "2")
+        # As upstream's PyTorch backend does.
+        patch.setenv(SCRIPT, json.dumps({"has_length_first": True}))
         patch.setenv("TLLM_ALLOW_N_GREEDY_DECODING", "1")
         yield
 

@@ -14,11 +14,12 @@ _REASONS = {"length": FinishReason.LENGTH, "cancelled": FinishReason.CANCELLED}
 class Choice:
     """One of a request's choices. told: tokens. reason: None while it is open, and of an end that is none."""
 
-    __slots__ = ("_late_ids", "_stop", "index", "reason", "stop_reason", "told")
+    __slots__ = ("_ends", "_late_ids", "_stop", "index", "reason", "stop_reason", "told")
 
     def __init__(self, index: int, stop: StopRules) -> None:
         self._stop = stop
         self._late_ids = stop_ids(stop).late
+        self._ends = stop.eos_token_ids | stop.stop_token_ids
         self.index = index
         self.told = 0
         self.reason: FinishReason | None = None
@@ -40,9 +41,15 @@ class Choice:
         return token_ids
 
     def _note_end(self, output: Any) -> None:
-        """Of its other words, "timeout" is no end that a caller wants, and "not_finished" none at all."""
+        """Of its other words, "timeout" is no end that a caller wants, and "not_finished" none at all.
+
+        An id that ends an answer may be the last one that was asked for: some releases say "length" then.
+        """
+        last = output.token_ids[-1] if output.token_ids else None
         if output.finish_reason == "stop":
             self._stopped(output.stop_reason)
+        elif output.finish_reason == "length" and last in self._ends:
+            self._stopped(last)
         else:
             self.reason = _REASONS.get(output.finish_reason)
 

@@ -57,6 +57,8 @@ class Loading:
         self._thread = threading.Thread(target=self._work, args=(ready,), name="trtllm-load", daemon=True)
         self._thread.start()
         waited = asyncio.wrap_future(ready)
+        # Of a start that was cancelled nobody hears how it ended.
+        waited.add_done_callback(_take_note)
         while not (await asyncio.wait({waited}, timeout=STILL_S))[0]:
             self._tell()
         return waited.result()
@@ -120,6 +122,11 @@ class Loading:
         error = EngineStartError(f"TensorRT-LLM could not be loaded: {type(exc).__name__}: {exc}", _hint(exc))
         error.__cause__ = exc
         return error
+
+
+def _take_note(ended: asyncio.Future[Loaded]) -> None:
+    if not ended.cancelled():
+        ended.exception()
 
 
 def info_of(llm: Any, library: Library, config: TrtllmConfig) -> EngineInfo:

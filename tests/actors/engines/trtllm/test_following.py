@@ -77,6 +77,14 @@ class TestOneChoice:
         assert delta.finish_reason.value == reason
         assert delta.stop_reason == (None if reason == "eos" else found)
 
+    @pytest.mark.parametrize(("last", "reason"), [(1, "eos"), (9, "stop"), (5, "length")])
+    def test_an_end_at_the_last_token_that_was_asked_for(self, last: int, reason: str) -> None:
+        """Some releases look at the length first; the caller's reason is the id."""
+        stop = StopRules(max_tokens=2, eos_token_ids=frozenset({1}), stop_token_ids=frozenset({9}))
+        (delta,) = heard(followed(spec(stop=stop)), Result([Output([5, last], "length")], finished=True))
+        assert delta.finish_reason is not None
+        assert (delta.finish_reason.value, delta.stop_reason) == (reason, 9 if last == 9 else None)
+
     def test_nothing_follows_the_last_word(self) -> None:
         """However often the library shows it again."""
         request = followed(spec())
