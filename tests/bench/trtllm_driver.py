@@ -2,10 +2,10 @@
 
     python -m tests.bench.trtllm_driver [REPEATS]
 
-An iteration of a made-up engine puts one more token into every request's results, as the library's thread
-that dispatches them does. Two contestants read them in turns: the least that a worker can do (a task a request
-which cuts what is new off each result), and the driver with its one step a loop turn. CPU time of the process
-a token.
+An iteration of a made-up engine puts one more token into every request's results, as the thread of the
+library does that dispatches them. Two contestants read them in turns: the least that a worker can do (a task
+a request which cuts what is new off each result), and the driver with its one step a loop turn. CPU time of
+the process a token.
 """
 
 from __future__ import annotations
