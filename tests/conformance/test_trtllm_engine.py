@@ -25,8 +25,9 @@ from tests.conformance.promises_progress import wait_until_at_rest
 from tests.conformance.promises_sampling import SamplingPromises
 from tests.conformance.reader import EngineReader, make_spec
 from tests.conformance.tiny_llama import CONTEXT, write_tiny_llama
-from tests.doubles.trtllm_llms import write_folder
 from tests.doubles.trtllm_site import SCRIPT, double_on_path
+from tests.e2e import word_model
+from tests.e2e.word_model import write_word_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,8 @@ def engine_of(folder: Path, vocab_size: int) -> TrtllmEngine:
         "max_batch_size": 4,
         "max_num_tokens": 64,
         "enable_chunked_prefill": True,
-        "skip_tokenizer_init": True,
+        # Constraints are followed by the text of tokens.
+        "skip_tokenizer_init": False,
         "guided_decoding_backend": "llguidance",
         "enable_iter_perf_stats": True,
         "kv_cache_config": {"tokens_per_block": 16, "event_buffer_max_size": 1000},
@@ -102,8 +104,8 @@ class TestTrtllmEngine(
     @pytest.fixture
     def make_engine(self, tmp_path: Path) -> Callable[[], Engine]:
         """For a life of its own."""
-        folder = write_folder(tmp_path)
-        return lambda: engine_of(folder, 2000)
+        folder = write_word_model(tmp_path)
+        return lambda: engine_of(folder, word_model.VOCAB_SIZE)
 
     @pytest.fixture
     def constraint(self) -> Guided:

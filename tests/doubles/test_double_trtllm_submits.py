@@ -13,6 +13,7 @@ import pytest
 
 from tests.doubles.trtllm_llms import ask, open_llm, params, read, write_folder
 from tests.doubles.trtllm_site import double_on_path
+from tests.e2e.word_model import write_word_model
 
 if TYPE_CHECKING:
     from tensorrt_llm import LLM
@@ -259,8 +260,9 @@ async def test_an_adapter_without_a_configuration_is_passed_over(llm: LLM, tmp_p
 
 async def test_an_adapter_that_cannot_be_loaded_fails_its_request(tmp_path: Path) -> None:
     """Late; so does a structural tag with the backend that has none."""
-    folder = write_folder(tmp_path)
-    with double_on_path(), open_llm(folder, lora_config={}, guided_decoding_backend="llguidance") as llm:
+    arguments: dict[str, Any] = {"lora_config": {}, "guided_decoding_backend": "llguidance"}
+    arguments["skip_tokenizer_init"] = False
+    with double_on_path(), open_llm(write_word_model(tmp_path), **arguments) as llm:
         from tensorrt_llm.executor.request import LoRARequest
         from tensorrt_llm.llmapi import GuidedDecodingParams
 
@@ -281,3 +283,14 @@ async def test_the_engine_cannot_run_in_this_process(tmp_path: Path) -> None:
         open_llm(folder, gather_generation_logits=True),
     ):
         raise AssertionError("it was built")
+
+
+def test_who_follows_constraints_needs_a_tokenizer(tmp_path: Path) -> None:
+    """Its worker ends by an assertion."""
+    folder = write_folder(tmp_path)
+    with (
+        double_on_path(),
+        pytest.raises(RuntimeError, match="worker"),
+        open_llm(folder, guided_decoding_backend="xgrammar"),
+    ):
+        pass

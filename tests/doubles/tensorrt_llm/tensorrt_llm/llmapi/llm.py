@@ -104,6 +104,9 @@ class BaseLLM:
         self._tokenizer = (
             None if skip_tokenizer_init else _tokenizer_of(tokenizer or model, trust_remote_code)
         )
+        if self.args.guided_decoding_backend is not None and self._tokenizer is None:
+            # Whoever follows constraints reads the tokenizer; the worker ends by an assertion.
+            raise RuntimeError("Executor worker returned error") from AssertionError("tokenizer is not None")
         settings = settings_of(self.args)
         self._script = settings.script
         self._traps = Traps(settings.script)
