@@ -67,7 +67,8 @@ def sampling_params(
     most = 1 if spec.stage is Stage.PREFILL else spec.stop.max_tokens
     options: dict[str, Any] = {
         "max_tokens": most,
-        "min_tokens": min(spec.stop.min_tokens, most) or None,
+        # Until then the engine holds its end id back. Without one it would take the last id of all for it.
+        "min_tokens": (min(spec.stop.min_tokens, most) or None) if stop.end != _NO_END else None,
         "end_id": stop.end,
         "pad_id": max(stop.end, 0),
         "stop_token_ids": list(stop.engine) or None,

@@ -28,13 +28,17 @@ class TestLength:
 
     def test_a_prefill_asks_for_one_token(self, library: Library) -> None:
         """With a minimum that is not above it."""
-        found = params(library, stage=Stage.PREFILL, stop=StopRules(max_tokens=20, min_tokens=8))
+        stop = StopRules(max_tokens=20, min_tokens=8, eos_token_ids=frozenset({2}))
+        found = params(library, stage=Stage.PREFILL, stop=stop)
         assert (found.max_tokens, found.min_tokens) == (1, 1)
         assert found.return_perf_metrics
 
     def test_min_tokens(self, library: Library) -> None:
-        """As the resolver made it."""
-        assert params(library, stop=StopRules(max_tokens=20, min_tokens=8)).min_tokens == 8
+        """As the resolver made it; where nothing ends the answer there is nothing to hold back."""
+        ends = frozenset({2})
+        stop = StopRules(max_tokens=20, min_tokens=8, eos_token_ids=ends)
+        assert params(library, stop=stop).min_tokens == 8
+        assert params(library, stop=StopRules(max_tokens=20, min_tokens=8)).min_tokens is None
 
 
 class TestStops:
