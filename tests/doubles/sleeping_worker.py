@@ -20,7 +20,8 @@ def sleeping() -> Change:
 
     def let_sleep(engine: Engine) -> Engine:
         memory = MoodyMaintenance(lambda: False)
-        setattr(engine, "maintenance", memory)  # noqa: B010 - the engine itself, and more
+        # Of its class, since some have it as a property; there is one engine in this process.
+        setattr(type(engine), "maintenance", property(lambda _: memory, lambda _, __: None))  # noqa: B010
         return engine
 
     return let_sleep

@@ -33,13 +33,12 @@ def shared_stack(
 
 
 @pytest.fixture(scope="session")
-def model_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The torch engine on SmolLM2 with all that a request can ask for, for tests that leave it as it was."""
+def model_stack(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A real engine on SmolLM2 with all that a request can ask for, for tests that leave it as it was."""
     built_in_model()
-    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "8"]
-    options += ["--logits-processor", "only-a=tests.e2e.processors:Forcing"]
+    options = ["--max-num-seqs", "8", "--logits-processor", "only-a=tests.e2e.processors:Forcing"]
     options += ["--logits-processor", "broken=tests.e2e.processors:Broken"]
-    with Stack(tmp_path_factory.mktemp("model"), options) as stack:
+    with served.stack_with_weights(tmp_path_factory.mktemp("model"), "smollm2-135m", *options) as stack:
         yield stack
 
 

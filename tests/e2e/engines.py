@@ -42,6 +42,11 @@ class Served:
         """Whether it is TensorRT-LLM's driver."""
         return self.name == TRTLLM
 
+    @property
+    def can_pause(self) -> bool:
+        """Whether one request can be held back while the others go on."""
+        return not self.is_trtllm
+
     def words(self, model: Path, step_ms: float | None = None) -> list[str]:
         """The first options of a worker. step_ms: from one step to the next, as far as options say it."""
         words = ["--engine", self.name, "--model", str(model)]
@@ -49,15 +54,22 @@ class Served:
             words += ["--synthetic-step-ms", f"{step_ms:g}"]
         return words
 
-    def words_with_weights(self, model: Path | str) -> list[str]:
+    def words_with_weights(self, model: Path | str, *options: str) -> list[str]:
         """The same for a model with weights, which obeys constraints: ``torch``, or what has it behind it."""
         if self.is_trtllm:
-            return ["--engine", TRTLLM, "--model", str(model), "--guided-decoding-backend", "llguidance"]
-        return ["--engine", "torch", "--model", str(model), "--threads", "1"]
+            words = ["--engine", TRTLLM, "--guided-decoding-backend", "llguidance"]
+        else:
+            words = ["--engine", "torch", "--threads", "1"]
+        return [*words, "--model", str(model), *options]
 
     def environ(self, step_ms: float | None = None) -> dict[str, str]:
         """What is not said by options."""
         return {_PACE: f"{step_ms:g}"} if step_ms is not None and self.is_trtllm else {}
+
+    def stack_with_weights(self, folder: Path, model: Path | str, *options: str, **arrangement: Any) -> Stack:
+        """A frontend and workers with a model that computes."""
+        words = self.words_with_weights(model, *options)
+        return Stack(folder, words, program=self.program, **arrangement)
 
     def stack(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.built_in import built_in_model
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(300)]
@@ -39,13 +40,13 @@ def ask_until_both_have_some(stack: Stack) -> dict[str, tuple[int, int]]:
     return first
 
 
-def test_an_equal_prompt_goes_to_the_worker_that_has_it(tmp_path: Path) -> None:
+def test_an_equal_prompt_goes_to_the_worker_that_has_it(served: Served, tmp_path: Path) -> None:
     """The router hears of every stored block: each second prompt finds its worker, and its blocks there."""
     built_in_model()
-    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "4"]
-    with Stack(
+    options = ("smollm2-135m", "--max-num-seqs", "4", "--publish-kv-events")
+    with served.stack_with_weights(
         tmp_path / "kv",
-        [*options, "--publish-kv-events"],
+        *options,
         workers=2,
         frontend_options=["--router-mode", "kv"],
     ) as stack:

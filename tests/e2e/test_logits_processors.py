@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.built_in import built_in_model
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
@@ -58,11 +59,12 @@ def test_each_processor_has_its_time_in_the_metrics(model_stack: Stack) -> None:
     assert [float(line.rsplit(" ", 1)[1]) > 0 for line in spent] == [True]
 
 
-def test_the_hook_forces_hello_world(tmp_path: Path) -> None:
+def test_the_hook_forces_hello_world(served: Served, tmp_path: Path) -> None:
     """With upstream's variable set every answer is the same two words (the other spelling: in process)."""
     built_in_model()
-    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "2"]
-    with Stack(tmp_path / "hook", options, environ={"DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR": "1"}) as stack:
+    options = ("smollm2-135m", "--max-num-seqs", "2")
+    environ = {"DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR": "1"}
+    with served.stack_with_weights(tmp_path / "hook", *options, environ=environ) as stack:
         for question in ("What is the capital of France?", "Count to ten."):
             status, body = stack.chat(question, temperature=1.0, max_tokens=40)
             assert status == 200, body

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack, Worker
 from tests.e2e.traced import ask, asking, exporting_to
 from tests.e2e.waiting import wait_until
@@ -41,12 +42,8 @@ OUTCOMES = {
 }
 TORCH, PACED = "with-a-model", "without-one"
 QUOTING = "quoting=tests.e2e.quoting_processor:Quoting"
-OPTIONS = {
-    TORCH: ["--engine", "torch", "--threads", "1", "--logits-processor", QUOTING],
-    # As fast as it is read, a token a chunk, so long that a reader who stops is felt.
-    PACED: ["--engine", "synthetic", "--synthetic-step-ms", "0", "--max-seq-len", "200000",
-            "--chunk-tokens", "1", "--stall-timeout", "1"],
-}  # fmt: skip
+# As fast as it is read, a token a chunk, so long that a reader who stops is felt.
+ENDLESS = ("--max-seq-len", "200000", "--chunk-tokens", "1", "--stall-timeout", "1")
 # Headers of a client that reach a worker, and some that do not.
 HEADERS = {
     "x-dynamo-meta-note": SECRET,
@@ -97,21 +94,25 @@ class Outputs:
 
 
 @pytest.fixture(scope="module")
-def outputs(word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+def outputs(served: Served, word_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
     """All requests are over, and the workers are gone: nothing more will be written."""
     folder = tmp_path_factory.mktemp("content")
-    models = {TORCH: write_tiny_model(folder / "tiny"), PACED: word_model}
+    tiny = write_tiny_model(folder / "tiny")
+    words_of = {
+        TORCH: served.words_with_weights(tiny, "--logits-processor", QUOTING),
+        PACED: [*served.words(word_model, 0), *ENDLESS],
+    }
     found = Outputs()
     with grpc_collector(keeps_logs=True) as collector:
-        environ = {**exporting_to(collector, "grpc"), "DYN_LOGGING_JSONL": "1"}
-        stack = Stack(folder / "stack", [], workers=0, environ=environ)
+        environ = {**exporting_to(collector, "grpc"), "DYN_LOGGING_JSONL": "1", **served.environ(0)}
+        stack = Stack(folder / "stack", [], workers=0, environ=environ, program=served.program)
         try:
-            for name, options in OPTIONS.items():
-                words = [*options, "--model", str(models[name]), "--served-model-name", name]
+            for name, options in words_of.items():
+                words = [*options, "--served-model-name", name]
                 words += ["--endpoint", f"dyn://dynamo.{name}.generate"]
                 stack.workers.append(stack.add_worker(words, {"OTEL_SERVICE_NAME": name}))
             stack.wait_ready()
-            wait_until(lambda: set(stack.client.models()) == set(OPTIONS), stack.client.models, 60.0)
+            wait_until(lambda: set(stack.client.models()) == {TORCH, PACED}, stack.client.models, 60.0)
             ask_everything(stack)
             for worker in stack.workers:
                 read_out(worker, found)
@@ -194,11 +195,11 @@ def read_collector(collector: Collector, found: Outputs) -> None:
     """What came from the workers, the framework's part in their processes included."""
     for message in collector.requests:
         for resource in message.resource_spans:
-            if attributes_of(resource.resource.attributes)["service.name"] in OPTIONS:
+            if attributes_of(resource.resource.attributes)["service.name"] in (TORCH, PACED):
                 found.spans += [text_of(span) for scope in resource.scope_spans for span in scope.spans]
     for records in collector.logs:
         for resource in records.resource_logs:
-            if attributes_of(resource.resource.attributes)["service.name"] in OPTIONS:
+            if attributes_of(resource.resource.attributes)["service.name"] in (TORCH, PACED):
                 found.exported_logs += [
                     json.dumps([record.body.string_value, attributes_of(record.attributes)])
                     for scope in resource.scope_logs

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 def test_a_full_worker_refuses_at_once_and_serves_whom_it_took(new_stack: StackFactory) -> None:
     """Two run, one waits, two are told 429 with a retry hint, counted by reason; a free place is used."""
-    stack = new_stack("--max-num-seqs", "2", "--max-live", "3", step_ms=20)
+    stack = new_stack("--max-num-seqs", "2", "--engine-queue", "0", "--max-live", "3", step_ms=20)
     worker, model = stack.workers[0], stack.model()
     readers = [Reader(stack.client, model, "w5", {"max_tokens": 150}).start() for _ in range(3)]
     worker.wait_status(lambda state: state["live"] == 3 and state["in_flight"] == 2 and state["waiting"] == 1)
@@ -36,7 +36,7 @@ def test_a_full_worker_refuses_at_once_and_serves_whom_it_took(new_stack: StackF
 
 def test_a_place_freed_by_a_cancel_goes_to_the_next_in_line(new_stack: StackFactory) -> None:
     """The one that waits starts when a running one's client hangs up."""
-    stack = new_stack("--max-num-seqs", "1", step_ms=20)
+    stack = new_stack("--max-num-seqs", "1", "--engine-queue", "0", step_ms=20)
     worker, model = stack.workers[0], stack.model()
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(hang_up, stack.http_port, model, "w5", 3000, max_tokens=2000)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.built_in import built_in_model
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
@@ -32,20 +33,20 @@ TOOL = {
         },
     },
 }
-OPTIONS = ("--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "2")
+OPTIONS = ("smollm2-135m", "--max-num-seqs", "2")
 
 
 @pytest.fixture(scope="module")
-def parsing_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def parsing_stack(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A worker that names parsers, without structural tags."""
     built_in_model()
     options = [*OPTIONS, "--dyn-reasoning-parser", "deepseek_r1", "--dyn-tool-call-parser", "hermes"]
-    with Stack(tmp_path_factory.mktemp("parsing"), options) as stack:
+    with served.stack_with_weights(tmp_path_factory.mktemp("parsing"), *options) as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
-def tagging_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def tagging_stack(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A worker with structural tags, a template of the operator's and thinking off by default."""
     built_in_model()
     folder = tmp_path_factory.mktemp("tagging")
@@ -54,7 +55,7 @@ def tagging_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     options = [*OPTIONS, "--dyn-tool-call-parser", "hermes", "--dyn-enable-structural-tag"]
     options += ["--dyn-structural-tag-scope", "always", "--dyn-structural-tag-schema", "strict"]
     options += ["--custom-jinja-template", str(template), "--dyn-default-thinking-mode", "disabled"]
-    with Stack(folder / "stack", options) as stack:
+    with served.stack_with_weights(folder / "stack", *options) as stack:
         yield stack
 
 

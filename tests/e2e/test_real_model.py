@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.built_in import built_in_model
+from tests.e2e.engines import Served
 from tests.e2e.stacks import Reader, Stack, hang_up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
@@ -16,11 +17,11 @@ QUESTION = "What is the capital of France?"
 
 
 @pytest.fixture
-def real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The torch engine on SmolLM2, as the demo starts it."""
+def real_stack(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A real engine on SmolLM2."""
     built_in_model()
-    options = ["--engine", "torch", "--model", "smollm2-135m", "--threads", "1", "--max-num-seqs", "4"]
-    with Stack(tmp_path_factory.mktemp("real"), options, environ={"HF_HUB_OFFLINE": "1"}) as stack:
+    folder = tmp_path_factory.mktemp("real")
+    with served.stack_with_weights(folder, "smollm2-135m", "--max-num-seqs", "4") as stack:
         yield stack
 
 

@@ -15,7 +15,7 @@ from tests.e2e.stacks import Reader
 from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -21,6 +21,7 @@ from tests.e2e.roles import PROGRAM
 from tests.e2e.stacks import Reader, Stack, Worker
 from tests.e2e.waiting import wait_until
 from tests.e2e.word_model import word_of
+from tests.service.options.engine_arguments.drop_in import STARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,3 +213,19 @@ def test_sleep_and_wake_by_routes_and_from_a_shell(stack_of: StackOf) -> None:
     wait_until(lambda: stack.client.models() and stack.chat("w5", max_tokens=3)[0] == 200, worker.log)
     status, text = worker.system.post("/engine/control/update_weights", {})
     assert "no public call" in text, status
+
+
+@pytest.mark.parametrize("name", ["deploy/agg_router", "launch/agg.sh"])
+def test_a_line_of_upstreams_manifests_serves(word_model: Path, tmp_path: Path, name: str) -> None:
+    """Word for word, with another folder for the model."""
+    (start,) = (start for start in STARTS if start.name == name)
+    path = tmp_path / "engine.yaml"
+    # JSON is YAML.
+    path.write_text(json.dumps(dict(start.engine_file)), encoding="utf-8")
+    meant = {"ENGINE_FILE": str(path)}
+    words = [meant.get(word, word) for word in start.words]
+    words[words.index("--model-path") + 1] = str(word_model)
+    with Stack(tmp_path / "stack", words, program=PROGRAM) as stack:
+        assert stack.model() == start.model
+        status, body = stack.chat("w5", max_tokens=3)
+        assert (status, body["usage"]["completion_tokens"]) == (200, 3)

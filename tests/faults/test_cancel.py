@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 CROWD = 200
 

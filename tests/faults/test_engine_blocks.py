@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.faults.figures import Figures
     from tests.faults.load import Answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 LEAVING = 16
 CANCEL = "client leaves to its books closed"

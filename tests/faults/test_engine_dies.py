@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 IN_CHILD = {"in_process": False}
 # How the log says that it was not the engine's own idea.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 HANG_TIMEOUT_S = 2.0
 # Of the stacks: see tests/e2e/stacks.py.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("fault", [Fault.FAILS, Fault.REFUSES])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory, WorkerFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 STARTS = {"refuses": 2, "crashes": 1, "dies": 1, "ends at once": 70}
 STOPS = {"waits": 0, "raises": 0, "blocks": 70}

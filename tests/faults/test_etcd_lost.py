@@ -162,7 +162,9 @@ def test_a_loss_that_outlives_the_lease_ends_the_worker_in_order(
         assert [worker.child.wait(30) for worker in ended] == [69, 69]
         figures.record(row="etcd", what=f"lost {lost_s} s, lease 10 s: streams lost", value=lost, goal="0")
     for worker in ended:
-        assert "ETCD_LEASE_TTL" in worker.child.last_lines()[-1]
+        reason, ended_line = worker.child.last_lines()[-2:]
+        assert "ETCD_LEASE_TTL" in reason
+        assert "worker.ended code=69" in ended_line
     stack.workers.clear()
     started = add_workers(stack, lease_s=10)
     stack.wait_ready()

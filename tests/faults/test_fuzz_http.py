@@ -12,6 +12,7 @@ from tests.fuzz.over_http import Reply, attack_frontend, flaws_of_reply
 from tests.fuzz.workers import write_tiny_model
 
 if TYPE_CHECKING:
+    from tests.e2e.engines import Served
     from tests.faults.figures import Figures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -20,10 +21,10 @@ BODIES, SEED = 500, 15
 REFUSED = [{"outcome": "refused"}]
 
 
-def test_hostile_bodies_break_no_promise(tmp_path: Path, figures: Figures) -> None:
+def test_hostile_bodies_break_no_promise(served: Served, tmp_path: Path, figures: Figures) -> None:
     """Every one is answered, no mistake of a client becomes a 5xx of ours, and the worker is as before."""
     model = write_tiny_model(tmp_path / "tiny")
-    findings = attack_frontend(tmp_path / "stack", model, BODIES, SEED, lambda _line: None)
+    findings = attack_frontend(tmp_path / "stack", served, model, BODIES, SEED, lambda _line: None)
     assert findings.violations == []
     assert findings.health_polls > 0
     assert findings.outcomes["completed"] > BODIES // 20

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(900)]
 
 SEED = 20_261_130
 TOKENS = 100

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.built_in import built_in_model
-from tests.e2e.stacks import Reader, Stack
+from tests.e2e.stacks import Reader
 from tests.e2e.tiny_model import write_tiny_model
 from tests.faults.moments import forget_dead
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.e2e.engines import Served
+    from tests.e2e.stacks import Stack
     from tests.faults.figures import Figures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -66,12 +68,14 @@ class Round:
         return [*self.plain, *self.guided, *self.choices]
 
 
-def test_workers_with_a_real_engine_lose_no_request_silently(tmp_path: Path, figures: Figures) -> None:
+def test_workers_with_a_real_engine_lose_no_request_silently(
+    served: Served, tmp_path: Path, figures: Figures
+) -> None:
     """SIGTERM, then SIGKILL: plain answers are those of an undisturbed worker, the others whole or told."""
     model = write_tiny_model(tmp_path / "model", built_in_model())
-    options = ["--engine", "torch", "--model", str(model), "--threads", "1", "--drain-timeout", "2"]
     dice, counts = random.Random(SEED), Counter[str]()
-    with Stack(tmp_path / "stack", options, workers=3) as stack:
+    options = ("--drain-timeout", "2")
+    with served.stack_with_weights(tmp_path / "stack", model, *options, workers=3) as stack:
         expected = [answer_of(stack, number) for number in range(PLAIN)]
         for number in (signal.SIGTERM, signal.SIGKILL):
             asked = Round.begin(stack)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.e2e.engines import Served
     from tests.e2e.stacks import Worker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(180)]
 
 
 @contextmanager

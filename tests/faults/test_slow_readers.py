@@ -3,6 +3,9 @@
 The kernel and the frontend take some 30,000 small chunks of a client that reads nothing before a worker
 notices. So there are two kinds of them here: many that the worker never has to wait for, and a few with
 answers so long, a token a chunk, that they fill everything between and then the worker's own outbox.
+
+An engine that can pause is held back there. One that cannot, as TensorRT-LLM, goes on to the end of the
+answer: the room for all of it was reserved, and what lies there unread is what the test looks at.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tests.doubles.bridge import BridgeCall
+    from tests.e2e.engines import Served
     from tests.e2e.stacks import Stack
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
@@ -47,6 +51,8 @@ OUTBOX = 'dynamo_actor_bound_reached_total{bound="outbox"}'
 # Clients that the worker itself has to wait for, and what it takes besides: long answers, a token a chunk.
 DEEP = 4
 DEEP_OPTIONS = ("--max-seq-len", "200000", "--chunk-tokens", "1")
+# What an unread token costs beside an engine that goes on: it is in its own list of the answer, too.
+TOKEN_BYTES = 100
 PATIENCE_S = 120.0
 # Far less than the drain's budget of more than 40 s.
 SOON_S = 15.0
@@ -92,7 +98,9 @@ def test_clients_that_stop_reading_harm_nobody(new_stack: StackFactory, figures:
     figures.record(row=7, what="slots free after they close", value=f"{freed_s * 1000:.0f} ms", goal="500 ms")
 
 
-def test_clients_that_stall_the_worker_itself_are_given_up(new_stack: StackFactory, figures: Figures) -> None:
+def test_clients_that_stall_the_worker_itself_are_given_up(
+    served: Served, new_stack: StackFactory, figures: Figures
+) -> None:
     """Row 7: their outboxes fill, they end as stalled, others are exact; nobody waits for them any more."""
     stack = new_stack(*DEEP_OPTIONS, "--stall-timeout", "2", max_num_seqs=64, step_ms=0)
     worker = stack.workers[0]
@@ -113,31 +121,34 @@ def test_clients_that_stall_the_worker_itself_are_given_up(new_stack: StackFacto
         began_s = time.monotonic()
         worker.send(signal.SIGTERM)
         code, ended_s = exit_of(worker, SOON_S)
-    assert told[OUTBOX] >= DEEP
+    assert not served.can_pause or told[OUTBOX] >= DEEP
     assert state["outcomes"]["stalled"] == DEEP
     assert state["readers"] == 0
     assert drained["safe_to_delete"]
     assert code == 0
     assert [str(answer) for answer in others if not answer.is_complete] == []
-    assert most_mb - before_mb <= MOST_MB
+    room_mb = MOST_MB if served.can_pause else DEEP * DEEP_TOKENS * TOKEN_BYTES / MB
+    assert most_mb - before_mb <= room_mb
     tokens = told[OUTPUT] - before_tokens - sum(answer.max_tokens for answer in others)
     for what, value, goal in (
         ("stalled at the worker", f"{DEEP} of {DEEP}", "all"),
         ("taken for each by what lies between", f"{tokens / DEEP:,.0f} tokens", ""),
         ("others beside them exact", f"{len(others)} of {len(others)}", "all"),
-        ("RSS of the worker beside them", f"+{most_mb - before_mb:.1f} MB", "+20 MB"),
+        ("RSS of the worker beside them", f"+{most_mb - before_mb:.1f} MB", f"+{room_mb:.0f} MB"),
         ("SIGTERM to exit 0 while they stay (0.5 s grace)", f"{ended_s - began_s:.2f} s", "1 s"),
     ):
         figures.record(row=7, what=what, value=value, goal=goal)
 
 
-def test_a_dead_engine_does_not_wait_for_a_stalled_client(new_stack: StackFactory, figures: Figures) -> None:
+def test_a_dead_engine_does_not_wait_for_a_stalled_client(
+    served: Served, new_stack: StackFactory, figures: Figures
+) -> None:
     """A reader that is in the middle of its time is left behind: code 70 soon, and the log says for whom."""
     stack = new_stack(*DEEP_OPTIONS, "--stall-timeout", "1000", max_num_seqs=64, step_ms=0)
     worker = stack.workers[0]
     with ExitStack() as connections:
         _stall_deep(stack, connections)
-        _wait_held(stack, DEEP)
+        _wait_held(stack, DEEP if served.can_pause else 0)
         with Load(stack.http_port, stack.model()) as load:
             began_s = time.monotonic()
             load.start(Kind.TWO_CHOICES, max_tokens=100, seed=seed_of(Fault.DIES))
@@ -237,7 +248,7 @@ def _stall_deep(stack: Stack, connections: ExitStack) -> None:
 
 
 def _wait_held(stack: Stack, count: int) -> None:
-    """Until so many outboxes were full and no more tokens come: nothing between takes any more."""
+    """Until so many outboxes were full and no more tokens come: nothing takes any more, or all is said."""
     give_up_s = time.monotonic() + PATIENCE_S
     before, told = -1.0, figures_of(stack.workers[0])
     while told[OUTBOX] < count or told[OUTPUT] != before:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.e2e.engines import NAMES, Served
 from tests.fuzz.in_process import Findings, attack_engine
 from tests.fuzz.over_http import HttpFindings, attack_frontend
 from tests.fuzz.workers import synthetic_engine, torch_engine, write_tiny_model
@@ -36,9 +37,9 @@ def report(title: str, findings: Findings) -> None:
     say(f"| violations | {len(findings.violations)} |")
 
 
-def report_http(findings: HttpFindings) -> None:
+def report_http(findings: HttpFindings, engine: str) -> None:
     """The table of one run against a frontend."""
-    say(f"\n## Over HTTP, engine torch, seed {findings.seed}\n\n| figure | value |\n|---|---|")
+    say(f"\n## Over HTTP, engine {engine}, seed {findings.seed}\n\n| figure | value |\n|---|---|")
     say(f"| bodies | {findings.requests:,} in {findings.seconds:.0f} s |")
     for (route, status, outcome), count in sorted(findings.ends.items()):
         say(f"| {route}: {status}; the worker says {outcome} | {count:,} |")
@@ -76,6 +77,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--in-process", type=int, metavar="N", help="hostile requests through the facade")
     parser.add_argument("--torch", type=int, metavar="N", default=3_000, help="of them on the torch engine")
     parser.add_argument("--http", type=int, metavar="N", help="mutated bodies through a real frontend")
+    parser.add_argument("--engine", choices=NAMES, default=NAMES[0], help="over HTTP; synthetic: torch")
     parser.add_argument("--seed", type=int, default=_SEED, help="0: another one every time")
     parser.add_argument(
         "--violations", type=Path, default=Path("build/fuzz"), help="folder for what is found"
@@ -91,9 +93,9 @@ def main(argv: list[str]) -> int:
         if options.in_process:
             runs += fuzz_in_process(folder, options.in_process, min(options.torch, options.in_process), seed)
         if options.http:
-            model = write_tiny_model(folder / "tiny")
-            over_http = attack_frontend(folder / "stack", model, options.http, seed, say)
-            report_http(over_http)
+            model, served = write_tiny_model(folder / "tiny"), Served(options.engine)
+            over_http = attack_frontend(folder / "stack", served, model, options.http, seed, say)
+            report_http(over_http, "trtllm" if served.is_trtllm else "torch")
             runs.append(over_http)
     for findings in runs:
         write_violations(findings, options.violations)

@@ -20,7 +20,6 @@ import aiohttp
 from tests.e2e.at_rest import is_at_rest
 from tests.e2e.health_watch import HealthWatch
 from tests.e2e.request_lines import TRACED, request_lines, trace_header, trace_id
-from tests.e2e.stacks import Stack
 from tests.fuzz.bodies import Body, BodyMaker
 from tests.fuzz.judge import ENGINE_TEXTS
 from tests.fuzz.workers import shows_content
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.e2e.stacks import Worker
+    from tests.e2e.engines import Served
+    from tests.e2e.stacks import Stack, Worker
 
 _WINDOW = 16
 _PATIENCE_S = 90.0
@@ -71,16 +71,16 @@ class Reply:
 
 
 def attack_frontend(
-    folder: Path, model: Path, requests: int, seed: int, say: Callable[[str], None]
+    folder: Path, served: Served, model: Path, requests: int, seed: int, say: Callable[[str], None]
 ) -> HttpFindings:
-    """A frontend and a worker with this model (engine torch), so many bodies, and what was found."""
+    """A frontend and a worker with this model, so many bodies, and what was found."""
     findings = HttpFindings(seed)
-    options = ["--engine", "torch", "--model", str(model), "--threads", "1", "--max-num-seqs", "8"]
+    options = ["--max-num-seqs", "8"]
     options += ["--logits-processor", "cool=tests.actors.engines.torch.hostile_processors:Temperature"]
-    with Stack(folder, options, environ=TRACED) as stack:
+    with served.stack_with_weights(folder, model, *options, environ=TRACED) as stack:
         worker = stack.workers[0]
-        served = stack.model()
-        maker = BodyMaker(Random(seed), served, ("cool",), worker_vocab(model))
+        name = stack.model()
+        maker = BodyMaker(Random(seed), name, ("cool",), worker_vocab(model))
         _check_valid(stack, findings)
         before = worker.wait_status(is_at_rest, 60.0)
         began_s = time.monotonic()

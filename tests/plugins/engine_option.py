@@ -7,6 +7,7 @@ silence.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
 
 _SYNTHETIC = "synthetic"
 _NAMES = (_SYNTHETIC, "trtllm")
-_LEFT_OUT = pytest.StashKey[dict[str, str]]()
+_LEFT_OUT = pytest.StashKey[list[str]]()
 _NO_ENGINE = "no engine is started"
-_IN_PROCESS = "an engine inside of the test's process, which has its own tests with this driver"
+_IN_PROCESS = "inside of the test's process, about what is the same in front of every engine"
+_NO_TAGS = "only xgrammar follows structural tags for TensorRT-LLM; the double computes with llguidance"
 _OTHERS_OWN = "about what another engine has"
 # By the end of a file's path, with the test where it is only one of them.
 NOT_FOR_TRTLLM = {
     "e2e/test_decoy.py": _NO_ENGINE,
     "e2e/test_demo.py": "the demo starts its own worker, which finds no TensorRT-LLM here",
+    "e2e/test_parsers.py::test_structural_tags_bind_a_required_call": _NO_TAGS,
+    "e2e/test_parsers.py::test_structural_tags_leave_free_text_free": _NO_TAGS,
     "e2e/test_synthetic_model.py": _OTHERS_OWN,
     "faults/test_books.py": _NO_ENGINE,
     "faults/test_canary.py::test_probes_are_answered_while_every_reader_stalls": _IN_PROCESS,
@@ -46,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The part that a change has to pass with every engine."""
+    config.addinivalue_line("markers", "each_engine: CI runs it with every --engine, and all others with one")
+
+
 @pytest.fixture(scope="session")
 def served(pytestconfig: pytest.Config) -> Served:
     """The engine of ``--engine``."""
@@ -57,15 +66,13 @@ def served(pytestconfig: pytest.Config) -> Served:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what another engine's tests are, and remember why."""
-    left_out = config.stash[_LEFT_OUT] = {}
+    left_out = config.stash[_LEFT_OUT] = list[str]()
     if config.option.engine == _SYNTHETIC:
         return
-    for item in items:
-        reason = why_not(item.nodeid)
-        if reason is not None:
-            left_out[item.nodeid] = reason
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-    items[:] = [item for item in items if item.nodeid not in left_out]
+    left = [item for item in items if why_not(item.nodeid) is not None]
+    left_out += [item.nodeid for item in left]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 def why_not(nodeid: str) -> str | None:
@@ -80,8 +87,8 @@ def why_not(nodeid: str) -> str | None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was left out."""
-    left_out = config.stash.get(_LEFT_OUT, {})
+    left_out = config.stash.get(_LEFT_OUT, [])
     if left_out:
         terminalreporter.section(f"not run with --engine {config.option.engine}")
-        for nodeid, reason in sorted(left_out.items()):
-            terminalreporter.write_line(f"{nodeid}: {reason}")
+        for name, count in sorted(Counter(nodeid.partition("[")[0] for nodeid in left_out).items()):
+            terminalreporter.write_line(f"{name} ({count}): {why_not(name)}")
