@@ -3,6 +3,7 @@
 # make serve    the same, and stays up
 # make test     all tests          make check   format, lint, types, rooms
 # make faults   every fault of docs/reliability.md on real processes
+# make trtllm   end to end and faults, with TensorRT-LLM's driver and a double of its library
 # make soak     half an hour of load, cancels, stalls and engine errors      make fuzz   hostile requests
 # make compat   the newest accepted ai-dynamo     make bench   the benchmarks
 # make tools    servers and a browser for the tests, into .tools (no root needed)
@@ -15,7 +16,7 @@ ARGS ?=
 CHECKED := actors protocols service tests tools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check faults soak fuzz compat bench tools lock clean
+.PHONY: help setup demo serve test check faults trtllm soak fuzz compat bench tools lock clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -47,6 +48,10 @@ check: setup
 # for example: make faults ARGS="-m 'not slow' --moments 6"
 faults: setup
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
+
+# for example: make trtllm ARGS="-m 'each_engine and not slow' --moments 4"
+trtllm: setup
+	@$(BIN)/python -m pytest tests/e2e tests/faults --engine trtllm $(ARGS)
 
 # for example: make soak ARGS="--minutes 60"
 soak: setup
