@@ -41,6 +41,7 @@ _WRONG: dict[type, tuple[Any, ...]] = {
     inspect.StrType: (7, 1.5, True, [], {}, [SECRET]),
     inspect.ListType: ("1,2", 7, True, {"0": 1}, 1.5, b"abc"),
     inspect.DictType: ([], "{}", 7, True, [[SECRET, 1]]),
+    inspect.StructType: ([], "{}", 7, True, [[SECRET, 1]]),
 }
 
 
@@ -75,6 +76,9 @@ def right(rng: Random, kind: Any) -> Any:
             return rng.choice(TEXTS)
         case inspect.ListType():
             return [right(rng, kind.item_type) for _ in range(rng.choice((0, 1, 2, 5)))]
+        case inspect.StructType():
+            # None of its fields has to be there.
+            return {}
         case _:
             return {rng.choice(TEXTS): anything(rng) for _ in range(rng.randrange(3))}
 
