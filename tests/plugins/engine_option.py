@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SYNTHETIC = "synthetic"
 _NAMES = (_SYNTHETIC, "trtllm")
-_LEFT_OUT = pytest.StashKey[list[str]]()
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
 _NO_ENGINE = "no engine is started"
 _IN_PROCESS = "inside of the test's process, about what is the same in front of every engine"
 _NO_TAGS = "only xgrammar follows structural tags for TensorRT-LLM; the double computes with llguidance"
@@ -65,30 +65,29 @@ def served(pytestconfig: pytest.Config) -> Served:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what another engine's tests are, and remember why."""
-    left_out = config.stash[_LEFT_OUT] = list[str]()
+    """Leave out what another engine's tests are, and remember which."""
     if config.option.engine == _SYNTHETIC:
         return
-    left = [item for item in items if why_not(item.nodeid) is not None]
-    left_out += [item.nodeid for item in left]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
+    left = {item.nodeid: place for item in items if (place := place_of(item.nodeid)) is not None}
+    config.stash[_LEFT_OUT] = Counter(left.values())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
 
 
-def why_not(nodeid: str) -> str | None:
-    """Why this test is not one of TensorRT-LLM's."""
+def place_of(nodeid: str) -> str | None:
+    """Under which name a test is left out with TensorRT-LLM; None: it is not."""
     name = nodeid.partition("[")[0]
     path = name.partition("::")[0]
-    return next(
-        (reason for place, reason in NOT_FOR_TRTLLM.items() if name.endswith(place) or path.endswith(place)),
-        None,
-    )
+    return next((place for place in NOT_FOR_TRTLLM if name.endswith(place) or path.endswith(place)), None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out."""
-    left_out = config.stash.get(_LEFT_OUT, [])
-    if left_out:
-        terminalreporter.section(f"not run with --engine {config.option.engine}")
-        for name, count in sorted(Counter(nodeid.partition("[")[0] for nodeid in left_out).items()):
-            terminalreporter.write_line(f"{name} ({count}): {why_not(name)}")
+    """Say what was left out. Where other processes ran the tests, what may have been is not known here."""
+    if config.option.engine == _SYNTHETIC:
+        return
+    terminalreporter.section(f"not run with --engine {config.option.engine}")
+    counts = config.stash.get(_LEFT_OUT, None)
+    for place, reason in NOT_FOR_TRTLLM.items():
+        if counts is None or place in counts:
+            count = "" if counts is None else f" ({counts[place]})"
+            terminalreporter.write_line(f"{place}{count}: {reason}")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.engines import NAMES
 from tests.e2e.stacks import ROOT
-from tests.plugins.engine_option import NOT_FOR_TRTLLM, why_not
+from tests.plugins.engine_option import NOT_FOR_TRTLLM, place_of
 
 pytest_plugins = ["pytester"]
 
@@ -38,9 +38,14 @@ def test_the_option_chooses_the_engine(
 def test_what_is_left_out_is_told_with_its_reason(pytester: pytest.Pytester) -> None:
     """It is neither a pass nor a skip that nobody reads."""
     result = run(pytester, "--engine", "trtllm")
-    result.stdout.fnmatch_lines(
-        ["*not run with --engine trtllm*", "*test_demo.py::test_shows (1): the demo*"]
-    )
+    result.stdout.fnmatch_lines(["*not run with --engine trtllm*", "*test_demo.py (1): the demo*"])
+
+
+def test_it_is_told_where_other_processes_run_the_tests(pytester: pytest.Pytester) -> None:
+    """Whoever writes the summary has not collected anything."""
+    result = run(pytester, "--engine", "trtllm", "-p", "xdist", "-n", "1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*not run with --engine trtllm*", "e2e/test_demo.py: the demo*"])
 
 
 def test_unknown_engines_are_refused(pytester: pytest.Pytester) -> None:
@@ -70,4 +75,4 @@ def test_what_is_left_out_exists(place: str) -> None:
 )
 def test_a_test_is_found_by_its_place(nodeid: str, is_left_out: bool) -> None:
     """A whole file, or one of its tests with all its parameters."""
-    assert (why_not(nodeid) is not None) == is_left_out
+    assert (place_of(nodeid) is not None) == is_left_out
