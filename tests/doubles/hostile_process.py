@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -42,6 +43,8 @@ def _wait_gone(process: psutil.Process) -> None:
 def engine_child(worker: int) -> psutil.Process | None:
     """The engine's process of the worker with this pid, when there is one."""
     for child in psutil.Process(worker).children(recursive=True):
-        if any(_SPAWNED in word for word in child.cmdline()):
-            return child
+        # Others may be ending.
+        with suppress(psutil.Error):
+            if any(_SPAWNED in word for word in child.cmdline()):
+                return child
     return None
