@@ -67,7 +67,9 @@ class FollowedRequest:
         if self.is_over:
             return []
         self.is_over = True
-        return [Delta(self._engine_id, [], is_last=True, error=error)]
+        still_open = next((choice for choice in self._choices if not choice.is_ended), self._withheld)
+        index = 0 if still_open is None else still_open.index
+        return [Delta(self._engine_id, [], index, is_last=True, error=error)]
 
     def _hear_choice(self, choice: Choice, output: Any, result: Any, deltas: list[Delta]) -> None:
         first = choice.told
