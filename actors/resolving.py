@@ -26,6 +26,7 @@ from protocols.spec import (
     Output,
     ProcessorEntry,
     Sampling,
+    Stage,
     StopRules,
 )
 
@@ -63,8 +64,8 @@ class SpecRules:
     def resolve(self, request: GenerateRequest) -> GenerationSpec:
         """The engine-ready form. Raises InvalidRequest: field, value, what is allowed."""
         self._refuse_unsupported(request)
-        self._check_prompt(request.token_ids)
         placed = place(request, self.engine, self.capabilities, self.info)
+        self._check_prompt(request.token_ids, placed.stage)
         options = request.sampling_options
         n = self._choices(options)
         spec = GenerationSpec(
@@ -106,7 +107,7 @@ class SpecRules:
             if value is not None:
                 raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
 
-    def _check_prompt(self, token_ids: list[int]) -> None:
+    def _check_prompt(self, token_ids: list[int], stage: Stage) -> None:
         length, context = len(token_ids), self.info.context_length
         if length == 0:
             raise InvalidRequest("token_ids", token_ids, "at least one token")
@@ -114,7 +115,8 @@ class SpecRules:
             allowed = f"at most {context - 1} tokens, so that one fits into the context of {context}"
             raise InvalidRequest("token_ids", _Tokens(length), allowed)
         longest = self.info.max_prompt_tokens
-        if longest is not None and length > longest:
+        # A prompt that was computed elsewhere takes no step.
+        if longest is not None and length > longest and stage is not Stage.DECODE:
             allowed = f"at most {longest} tokens in one step (--max-num-tokens, no chunked prefill)"
             raise InvalidRequest("token_ids", _Tokens(length), allowed)
         if max(token_ids) >= self.info.vocab_size:

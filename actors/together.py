@@ -16,6 +16,11 @@ def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
     if is_beam and spec.processors:
         allowed = "nothing with logits processors, which take one sequence at a time"
         raise InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
+    if spec.guided is not None and spec.stop.min_tokens > 1 and not can.holds_back_guided:
+        allowed = (
+            "at most 1 with a constraint: the engine would hold back the end of an answer that is complete"
+        )
+        raise InvalidRequest("stop_conditions.min_tokens", spec.stop.min_tokens, allowed)
     if spec.sequences > 1 and not is_beam and spec.sampling.is_greedy and can.greedy_choices:
         allowed = f"1 choice without sampling, or a temperature; {can.greedy_choices}"
         raise InvalidRequest("sampling_options.n", spec.n, allowed)

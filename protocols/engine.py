@@ -14,6 +14,10 @@ from protocols.maintenance import Maintenance
 from protocols.spec import GenerationSpec, GuidedKind, Stage
 from protocols.steps import EngineId, EngineStep
 
+# Blocks: of an engine that does not say how many it has, and how many times those it has.
+_MOST_KNOWN = 1 << 20
+_KNOWN_TO_POOL = 8
+
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do. The resolver refuses everything else before the engine sees it.
@@ -30,6 +34,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     has_thinking_budget: it ends reasoning that gets too long.
     greedy_choices: how to let it make several greedy choices of one request; "" where it does.
     unguided: why it obeys no constraint; "" says that it never does.
+    holds_back_guided: whether a constraint goes together with ``min_tokens``.
     """
 
     can_pause: bool = False
@@ -48,6 +53,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     has_thinking_budget: bool = False
     greedy_choices: str = ""
     unguided: str = ""
+    holds_back_guided: bool = True
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
@@ -57,7 +63,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     max_num_seqs: sequences that run at once, over all attention-DP ranks.
     vocab_size: token ids are 0 .. vocab_size - 1.
     max_prompt_tokens: None where a prompt may fill the context (chunked prefill).
-    block_tokens, total_blocks: the paged KV cache; None where there is none.
+    block_tokens, total_blocks: the paged KV cache of each attention-DP rank; None where there is none.
+    A step's counts are sums over the ranks: they are compared with ``all_blocks``.
     description: one line for the operator (device, dtype, memory).
     """
 
@@ -72,6 +79,20 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     data_parallel_size: int = 1
     bos_token_id: int = 1
     description: str = ""
+
+    @property
+    def all_blocks(self) -> int | None:
+        """Blocks of the KV cache over all ranks; None where there is none."""
+        return None if self.total_blocks is None else self.total_blocks * self.data_parallel_size
+
+    @property
+    def most_known_blocks(self) -> int:
+        """Blocks of one rank that may be known at once, for whoever keeps books of them.
+
+        More than the pool has: some may lie in other memories, and of some the removal may be lost.
+        """
+        total = self.total_blocks or _MOST_KNOWN
+        return max(total, min(total * _KNOWN_TO_POOL, _MOST_KNOWN))
 
 
 class SpecPreparer(Protocol):

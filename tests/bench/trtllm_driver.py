@@ -112,8 +112,10 @@ async def read_by_driver(requests: list[MadeUp]) -> None:
         def generate_async(self, **_asked: Any) -> MadeUp:
             return next(pending)
 
+        _executor = None
+
     library = import_library()
-    hooks = Hooks(Reading(dict, _nothing), _nothing, lambda: None, lambda _last, _result: None)
+    hooks = Hooks(Reading(dict, _nothing), _nothing, lambda: None, _well, lambda _last, _result: None)
     loaded = Loaded(library, Llm(), info)
     running = Running(loaded, Asking(library, config, None), Steering(config), steps, hooks)
     spec = GenerationSpec(prompt=(1, 2, 3), stop=StopRules(max_tokens=TOKENS))
@@ -126,6 +128,10 @@ async def read_by_driver(requests: list[MadeUp]) -> None:
             left -= delta.is_last
     await engine
     assert tokens == TOKENS * len(requests)
+
+
+async def _well() -> None:
+    return None
 
 
 def _nothing(_value: Any) -> None:

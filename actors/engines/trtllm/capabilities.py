@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.guiding import guided_kinds
 from protocols.engine import EngineCapabilities
-from protocols.spec import Sampling
+from protocols.spec import Sampling, Stage
 
 # OpenAI's limits for choices of a request and for alternatives of a token; some releases of the library
 # allow 100 alternatives, of others that is not known.
@@ -23,7 +23,8 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         sampling=frozenset(Sampling.__struct_fields__),
         max_n=min(MOST_CHOICES, config.batch),
         max_logprobs=MOST_LOGPROBS,
-        has_prompt_logprobs=True,
+        # A decode worker never sees the prompt's logits, and what a prefill worker says nobody shows.
+        has_prompt_logprobs=config.role is Stage.WHOLE,
         guided=guided,
         processors=frozenset(config.processors),
         role=config.role,
@@ -32,7 +33,10 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         max_best_of=MOST_CHOICES,
         has_conversations=config.has_conversations,
         obeys_ranks=not config.chooses_ranks,
-        has_thinking_budget=config.has_thinking_budget,
+        # A prefill makes no thoughts.
+        has_thinking_budget=config.has_thinking_budget or config.role is Stage.PREFILL,
         greedy_choices="" if config.allows_greedy_choices else _GREEDY,
         unguided="" if guided else _UNGUIDED,
+        # With the grammar complete and its end held back nothing could be chosen: the device would fault.
+        holds_back_guided=False,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from protocols.bounds import OnBound, ignore_bound
+from protocols.errors import EngineStartError
 from protocols.spec import Stage
 
 Factory = Callable[..., Any]
@@ -113,6 +114,13 @@ class TrtllmConfig:
 
     @property
     def adapters(self) -> Mapping[str, Path]:
-        """LoRA adapters: a folder each, known by its name."""
+        """LoRA adapters: a folder each, known by its name. Raises EngineStartError where two have one."""
         folders = [Path(folder) for folder in self.part("lora_config", "lora_dir", ())]
-        return {folder.name: folder for folder in folders}
+        named = {folder.name: folder for folder in folders}
+        if len(named) < len(folders):
+            names = ", ".join(sorted({each.name for each in folders if named[each.name] != each}))
+            raise EngineStartError(
+                f"lora_config.lora_dir has several folders of one name ({names}).",
+                "An adapter is known by the name of its folder: give each another one.",
+            )
+        return named

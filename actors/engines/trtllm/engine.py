@@ -17,6 +17,7 @@ from actors.engines.trtllm.capabilities import capabilities_of
 from actors.engines.trtllm.children import living
 from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.daemons import begin_in_daemon
 from actors.engines.trtllm.ending import shut_down
 from actors.engines.trtllm.following import Reading
 from actors.engines.trtllm.handoffs import decode, encode
@@ -90,6 +91,8 @@ class TrtllmEngine:
             raise StartStopped("the engine was stopped before it started")
         self._steering = Steering(self._config)
         loaded = await self._loading.run()
+        if self._is_stopping:
+            raise StartStopped("the engine was stopped while it was starting")
         check_library(loaded.library, self._config)
         self._preparer.open()
         self._begin(loaded, self._steering)
@@ -119,7 +122,7 @@ class TrtllmEngine:
         self._steps.close()
         self._preparer.close()
         if self._loading.loaded is None:
-            await asyncio.to_thread(self._loading.give_up)
+            await begin_in_daemon("trtllm-give-up", self._loading.give_up)
         if self._loading.loaded is not None:
             await self._end(self._loading.loaded)
         if self._steering is not None:
@@ -130,7 +133,7 @@ class TrtllmEngine:
         config = self._config
         telling = self._telling = Telling(loaded, config, self._steps)
         health = HealthPoll(loaded.llm, self._died)
-        hooks = Hooks(Reading(encode, timing_of), self._died, health.look_soon, self._finished)
+        hooks = Hooks(Reading(encode, timing_of), self._died, health.look_soon, health.look, self._finished)
         new_id = (
             request_ids(loaded.library.get_global_disagg_request_id) if config.role is Stage.PREFILL else None
         )

@@ -26,7 +26,7 @@ _FATAL = (
     "unspecified launch failure", "uncorrectable ecc", "hardware stack error", "device unavailable",
     "cudaerror", "cuda error", "cuda driver error", "cublas_status", "cudnn_status", "nccl error",
     "poisoned", "restart required", "requires restart", "engine is dead", "executor worker died",
-    "fatal error", "rpc server is not running",
+    "rpc server is not running",
 )  # fmt: skip
 # An allocation that failed leaves the device as it was.
 _OF_MEMORY = ("out of memory", "cudaerrormemoryallocation", "cublas_status_alloc_failed")

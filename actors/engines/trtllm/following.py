@@ -153,6 +153,8 @@ class FollowedRequest:
 
     def _handed_over(self, told: Delta, output: Any) -> Delta:
         """Never "stop": a frontend would take the first token for the whole answer."""
+        if output.finish_reason == "timeout":
+            raise AnswerIncomplete(_why_unfinished([output]))
         if output.disaggregated_params is None:
             raise AnswerIncomplete("the engine handed no KV cache over")
         try:

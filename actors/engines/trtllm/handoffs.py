@@ -47,6 +47,10 @@ _NOT_HANDED_OVER = frozenset(
 )
 
 
+# By one of these the decode engine finds the cache.
+_IDS = ("ctx_request_id", "disagg_request_id")
+
+
 class NotHandedOver(ValueError):
     """The engine made something of a prompt that cannot be given to another worker."""
 
@@ -67,6 +71,8 @@ def encode(params: Any) -> dict[str, Any]:
     Every field of the class is there, be it null, as the decode workers of others expect.
     """
     found = {name: getattr(params, name) for name in _names(params)}
+    if not found.get("first_gen_tokens") or not any(found.get(name) is not None for name in _IDS):
+        raise NotHandedOver("a hand-off without its first token, or without an id")
     for name, value in found.items():
         if value is not None and (name in _NOT_HANDED_OVER or name not in {*_READERS, _HANDLES}):
             raise NotHandedOver(f"{name} cannot be handed over to a decode worker")
@@ -108,7 +114,7 @@ def _check_complete(found: Mapping[str, Any]) -> None:
     """An engine that cannot find the cache, or does not know how the answer begins, hangs or fails late."""
     if not found.get("first_gen_tokens"):
         raise _refusal("first_gen_tokens", Refused(None, "the first token of the answer"))
-    if found.get("ctx_request_id") is None and found.get("disagg_request_id") is None:
+    if not any(found.get(name) is not None for name in _IDS):
         raise _refusal("disagg_request_id", Refused(None, "an id (or a ctx_request_id)"))
     if not found.get("opaque_state") and found.get("ctx_info_endpoint") is None:
         raise _refusal("opaque_state", Refused(None, "where the KV cache lies (or a ctx_info_endpoint)"))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from actors.engines.trtllm.daemons import begin_in_daemon
 from protocols.errors import EngineDead
 
 # A dead engine is known within two of these.
@@ -25,11 +27,12 @@ class HealthPoll:
         self._on_dead = on_dead
         self._every_s = every_s
         self._soon = asyncio.Event()
+        self._under_way: asyncio.Future[BaseException | None] | None = None
 
     async def run(self) -> None:
         """Until the engine is dead, or it is cancelled."""
         while True:
-            cause = await asyncio.to_thread(cause_of_death, self._llm)
+            cause = await self.look()
             if cause is not None:
                 self._on_dead(cause)
                 return
@@ -38,6 +41,12 @@ class HealthPoll:
                 async with asyncio.timeout(self._every_s):
                     await self._soon.wait()
             self._soon.clear()
+
+    async def look(self) -> BaseException | None:
+        """The cause of its death, or None. One look at a time: who asks meanwhile gets the same answer."""
+        if self._under_way is None or self._under_way.done():
+            self._under_way = begin_in_daemon("trtllm-health", partial(cause_of_death, self._llm))
+        return await asyncio.shield(self._under_way)
 
     def look_soon(self) -> None:
         """Something has failed: do not wait."""

@@ -44,7 +44,9 @@ class Loading:
     def __init__(self, config: TrtllmConfig, progress: Progress | None) -> None:
         self._config = config
         self._progress = progress
-        self._before = descendants(os.getpid())
+        # Processes below this one before the library started any; those that it had when it was through.
+        self._before: set[int] | None = None
+        self._started: set[int] | None = None
         self._is_given_up = False
         self._stage = ("importing", 0.0)
         self._thread: threading.Thread | None = None
@@ -65,8 +67,12 @@ class Loading:
 
     @property
     def processes(self) -> set[int]:
-        """What this process has started since the loading began."""
-        return descendants(os.getpid()) - self._before - {_trackers_pid()}
+        """What the library has started, and what that has; empty before it began."""
+        if self._before is None:
+            return set()
+        started = descendants(os.getpid()) - self._before if self._started is None else self._started
+        below = [descendants(pid) for pid in started]
+        return (started.union(*below)) - {_trackers_pid()}
 
     def give_up(self) -> None:
         """Any thread, blocking: end what was started.
@@ -74,7 +80,7 @@ class Loading:
         The library's constructor then raises, or waits for ever and ends with the process.
         """
         self._is_given_up = True
-        if self._thread is None or not self._thread.is_alive():
+        if self._thread is None:
             return
         end_all(self.processes, _LEAVE_S)
         self._thread.join(_JOIN_S)
@@ -95,8 +101,10 @@ class Loading:
         self._checkpoint("importing", 0.0)
         library = import_library()
         self._checkpoint("loading", 0.2)
+        self._before = descendants(os.getpid())
         with out_of_reach():
             llm = library.LLM(model=str(self._config.model_path), **self._config.arguments)
+        self._started = descendants(os.getpid()) - self._before
         try:
             self._checkpoint("asking", 0.9)
             return Loaded(library, llm, info_of(llm, library, self._config))
@@ -119,7 +127,8 @@ class Loading:
             return StartStopped("the engine was stopped while it was starting")
         if isinstance(exc, ServiceError):
             return exc
-        error = EngineStartError(f"TensorRT-LLM could not be loaded: {type(exc).__name__}: {exc}", _hint(exc))
+        words = f"{type(exc).__name__}: {exc}".rstrip(".")
+        error = EngineStartError(f"TensorRT-LLM could not be loaded: {words}.", _hint(exc))
         error.__cause__ = exc
         return error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,15 +14,13 @@ from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
 from actors.engines.trtllm.faults import Fault, fault_of
 from actors.engines.trtllm.following import FollowedRequest, Reading
-from actors.engines.trtllm.health import cause_of_death, known_fault
+from actors.engines.trtllm.health import known_fault
 from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.proving import Proof, has_callers_text
 from actors.engines.trtllm.steering import Steering
 from protocols.errors import EngineDead
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId
-
-# One that the library raises at is asked for once more: what it raises may be the late error of another.
-_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,14 @@ class Hooks:
     """What the driver does beside the requests. reading: see there.
 
     on_dead: the engine will not work again; told perhaps more than once. on_doubt: something failed, and the
-    engine's health should be looked at. on_finished: the last delta of a request that has ended without an
-    error, and the library's result.
+    engine's health should be looked at. look: at its health, now; the cause of its death, if it is dead.
+    on_finished: the last delta of a request that has ended without an error, and the library's result.
     """
 
     reading: Reading
     on_dead: Callable[[BaseException], None]
     on_doubt: Callable[[], None]
+    look: Callable[[], Awaitable[BaseException | None]]
     on_finished: Callable[[Delta, Any], None]
 
 
@@ -78,6 +78,9 @@ class Running:
         self._steering = steering
         self._steps = steps
         self._hooks = hooks
+        self._proof = Proof(loaded.llm, loaded.library, asking, loaded.info.bos_token_id)
+        # Or dead: whoever is live then hears it of the graph, and may go on elsewhere.
+        self._is_stopped = False
         self._rows: dict[EngineId, _Row] = {}
         self.progress = 0
         self.running = 0
@@ -104,25 +107,51 @@ class Running:
 
     async def stop(self) -> None:
         """Nobody hears the engine any more."""
+        self._is_stopped = True
+        self._proof.stop()
         tasks = [row.task for row in self._rows.values() if row.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, engine_id: EngineId, spec: GenerationSpec) -> Any:
+        """One that the library raises at is asked for once more: it may be the late error of another."""
         processor = self._steering.attach(spec, engine_id)
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                return self._llm.generate_async(**self._asking.keywords(spec, processor))
-            except Exception as exc:
-                cause = self._death_in(exc)
-                if cause is not None:
-                    self._hooks.on_dead(cause)
-                    raise EngineDead("TensorRT-LLM takes no more requests") from cause
-                self._hooks.on_doubt()
-                if not tries_left:
-                    raise
-        raise AssertionError("unreachable")
+        before = self._last_client_id()
+        try:
+            return self._llm.generate_async(**self._asking.keywords(spec, processor))
+        except Exception as exc:
+            self._refused(exc)
+            if self._end_ghost(before) and spec.stage is Stage.DECODE:
+                # What was handed over can be fetched once.
+                raise
+        try:
+            return self._llm.generate_async(**self._asking.keywords(spec, processor))
+        except Exception as exc:
+            self._refused(exc)
+            self._end_ghost(before)
+            raise
+
+    def _refused(self, exc: Exception) -> None:
+        """Raises EngineDead where that is why."""
+        cause = self._death_in(exc)
+        if cause is not None:
+            self._hooks.on_dead(cause)
+            raise EngineDead("TensorRT-LLM takes no more requests") from cause
+        self._hooks.on_doubt()
+
+    def _last_client_id(self) -> object:
+        """The library's own count of what it was asked for."""
+        return getattr(self._llm._executor, "_last_client_id", None)
+
+    def _end_ghost(self, before: object) -> bool:
+        """Whether the library had sent the request when it raised; if so it is ended: nobody will read it."""
+        ghost = self._last_client_id()
+        if ghost == before:
+            return False
+        with suppress(Exception):
+            self._llm._executor.abort_request(ghost)
+        return True
 
     def _death_in(self, exc: BaseException) -> BaseException | None:
         """What ended the engine, if this says so or the library knows."""
@@ -134,7 +163,6 @@ class Running:
             results = aiter(row.output)
             while (result := await self._next_result(results, row.output)) is not None:
                 self._hear(row, result)
-            self._steps.say(row.followed.fail("the engine ended the request without a last word"))
         except Exception as exc:
             await self._failed(row, exc)
 
@@ -153,7 +181,10 @@ class Running:
             return output
 
     def _forget(self, row: _Row, _task: object) -> None:
-        """Its task has ended, or was cancelled before it began."""
+        """Its task has ended, or was cancelled, by the library perhaps: every request has a last word."""
+        if not self._is_stopped and not row.followed.is_over:
+            self._steps.say(row.followed.fail("the engine ended the request without a last word"))
+            self._let_go(row)
         del self._rows[row.engine_id]
         self.running -= row.spec.sequences
         self._steering.close(row.engine_id)
@@ -180,8 +211,7 @@ class Running:
         report = self._steering.read(row.engine_id)
         self._steps.tell_uses(report.uses)
         row.failure = row.failure or report.failure
-        is_answered = result.finished and row.followed.has_tokens
-        if is_answered and not report.is_heard and row.spec.stage is not Stage.PREFILL:
+        if result.finished and not report.is_heard and _has_chosen(row.spec, result):
             row.failure = row.failure or "the engine did not call the request's logits processors"
 
     def _abort_if_due(self, row: _Row) -> None:
@@ -203,15 +233,28 @@ class Running:
             # Its executor is gone: why, the health of the engine tells.
             self._hooks.on_doubt()
 
-    async def _failed(self, row: _Row, exc: Exception) -> None:
+    async def _death_by(self, row: _Row, exc: Exception) -> BaseException | None:
         """A request's own error is of one type. Of any other the engine may have died unnoticed so far."""
         cause = self._death_in(exc)
-        if cause is None and not isinstance(exc, self._library.RequestError):
-            cause = await asyncio.to_thread(cause_of_death, self._llm)
+        if not isinstance(exc, self._library.RequestError):
+            return cause or await self._hooks.look()
+        if cause is exc and has_callers_text(row.spec):
+            return await self._proof.fault()
+        return cause
+
+    async def _failed(self, row: _Row, exc: Exception) -> None:
+        cause = await self._death_by(row, exc)
         if cause is not None:
+            self._is_stopped = True
             self._hooks.on_dead(cause)
             return
         error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
         self._steps.say(row.followed.fail(error))
         self._let_go(row)
         self._hooks.on_doubt()
+
+
+def _has_chosen(spec: GenerationSpec, result: Any) -> bool:
+    """Whether this engine chose a token of the answer: a prefill's is not, nor the one a decode is handed."""
+    handed = {Stage.WHOLE: 0, Stage.DECODE: 1}.get(spec.stage)
+    return handed is not None and any(len(output.token_ids) > handed for output in result.outputs)

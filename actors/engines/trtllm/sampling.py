@@ -48,9 +48,12 @@ def stop_ids(stop: StopRules) -> StopIds:
 
 
 def hold_back(spec: GenerationSpec) -> HoldBack | None:
-    """What keeps late ids from being chosen too early. A prefill's token is not the answer's last."""
+    """What keeps late ids from being chosen too early; a prefill's token is the answer's first.
+
+    A constraint that is complete leaves nothing but ends: none of them is held back then.
+    """
     late = stop_ids(spec.stop).late
-    if not late or spec.stage is Stage.PREFILL:
+    if not late or spec.guided is not None:
         return None
     return HoldBack(tuple(sorted(late)), len(spec.prompt) + spec.stop.min_tokens)
 
@@ -82,7 +85,7 @@ def sampling_params(
         "prompt_logprobs": _logprobs(spec.output.prompt_logprobs),
         "guided_decoding": guided,
         "logits_processor": list(processors) or None,
-        "thinking_token_budget": spec.thinking_tokens,
+        "thinking_token_budget": None if spec.stage is Stage.PREFILL else spec.thinking_tokens,
         # A prefill is over when its KV cache has been read, which only these figures tell.
         "return_perf_metrics": spec.stage is Stage.PREFILL,
         **_choice(spec.sampling),

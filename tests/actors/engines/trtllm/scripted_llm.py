@@ -42,7 +42,7 @@ class ScriptedOutput:
 
     async def __aiter__(self) -> AsyncIterator[Result]:
         while (news := await self._news.get()) is not None:
-            if isinstance(news, Exception):
+            if isinstance(news, BaseException):
                 self.error = str(news)
                 raise news
             yield news

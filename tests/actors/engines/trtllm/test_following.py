@@ -189,6 +189,13 @@ class TestPrefill:
         )
         assert deltas[-1].error is not None
 
+    def test_one_that_the_engine_gave_up_hands_nothing_over(self) -> None:
+        """Its time-out has passed: whoever fetched the cache would wait for nothing."""
+        output = Output([5], "timeout", disaggregated_params={"first_gen_tokens": [5]})
+        deltas = heard(followed(spec(stage=Stage.PREFILL)), Result([output], finished=True))
+        assert deltas[-1].error is not None
+        assert all(delta.handoff is None for delta in deltas)
+
     def test_a_hand_off_that_cannot_be_sent_fails_the_request(self) -> None:
         """And only it."""
         output = Output([5], "not_finished", disaggregated_params=object())

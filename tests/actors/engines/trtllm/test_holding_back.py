@@ -9,7 +9,7 @@ from torch import Tensor
 
 from actors.engines.trtllm.holding_back import HoldBack
 from actors.engines.trtllm.sampling import hold_back
-from protocols.spec import Stage, StopRules
+from protocols.spec import Guided, GuidedKind, Stage, StopRules
 from tests.actors.engines.trtllm.scripted import spec
 
 STOP = StopRules(max_tokens=9, min_tokens=3, eos_token_ids=frozenset({1, 2}), stop_token_ids=frozenset({4}))
@@ -39,7 +39,17 @@ def test_every_beam_is_held_back() -> None:
 
 
 def test_nothing_is_held_back_without_need() -> None:
-    """One end id is the engine's affair, no minimum nobody's, and a prefill makes one token only."""
+    """One end id is the engine's affair, no minimum nobody's."""
     assert hold_back(spec(stop=StopRules(max_tokens=9, stop_token_ids=frozenset({4, 5})))) is None
     assert hold_back(spec(stop=StopRules(max_tokens=9, min_tokens=3, eos_token_ids=frozenset({1})))) is None
-    assert hold_back(spec(stop=STOP, stage=Stage.PREFILL)) is None
+
+
+def test_a_prefill_holds_back_too() -> None:
+    """Its token is the first of the answer."""
+    assert hold_back(spec(stop=STOP, stage=Stage.PREFILL)) == hold_back(spec(stop=STOP))
+
+
+def test_a_constraint_that_is_complete_must_be_able_to_end() -> None:
+    """With all ends held back nothing at all could be chosen."""
+    guided = Guided(kind=GuidedKind.REGEX, constraint="[a-z]")
+    assert hold_back(spec(stop=STOP, guided=guided)) is None

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from actors.engines.trtllm.asking import Asking
 from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.following import Reading
+from actors.engines.trtllm.guiding import Guide, Option
+from actors.engines.trtllm.health import cause_of_death
 from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.running import Hooks, Running
 from actors.engines.trtllm.steering import Steering
 from protocols.engine import EngineInfo
 from protocols.errors import EngineDead
-from protocols.spec import GenerationSpec, Stage, StopRules
+from protocols.spec import GenerationSpec, Guided, GuidedKind, Stage, StopRules
 from protocols.steps import Delta, EngineId, FinishReason
 from tests.actors.engines.trtllm.scripted import Output, no_timing, spec
 from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM, ScriptedOutput
@@ -76,10 +79,15 @@ def make(library: Library) -> Make:
         deaths: list[BaseException] = []
         doubts: list[None] = []
         finished: list[Delta] = []
+
+        async def look() -> BaseException | None:
+            return cause_of_death(llm)
+
         hooks = Hooks(
             Reading(dict, no_timing),
             deaths.append,
             lambda: doubts.append(None),
+            look,
             lambda last, _result: finished.append(last),
         )
         running = Running(loaded, Asking(library, config, lambda: 77), Steering(config), steps, hooks)
@@ -122,6 +130,18 @@ class TestHearing:
         assert last.is_last
         assert last.error is not None
 
+    async def test_a_task_that_the_library_cancels_leaves_nobody_waiting(self, make: Make) -> None:
+        """Whatever comes out of its iterator, a request has a last word, and the engine is told."""
+        engine = make()
+        output = engine.submit()
+        output.show(Output([5]))
+        await engine.heard()
+        output.raise_(asyncio.CancelledError())  # type: ignore[arg-type]
+        (last,) = await engine.heard()
+        assert last.is_last
+        assert last.error is not None
+        assert output.aborts == 1
+
     async def test_progress_counts_results(self, make: Make) -> None:
         """Another number with each."""
         engine = make()
@@ -159,6 +179,36 @@ class TestErrors:
         engine = make()
         exc = library.RequestError("CUDA error: an illegal memory access was encountered")
         engine.submit().raise_(exc)
+        engine.submit(2).show(Output([5]))
+        await engine.heard()
+        assert engine.deaths == [exc]
+
+    async def test_words_that_a_caller_may_have_written_are_no_proof(
+        self, make: Make, library: Library
+    ) -> None:
+        """An error may quote a constraint: a request of our own tells whether the engine still serves."""
+        engine = make()
+        exc = library.RequestError("at: root ::= 'CUDA error: an illegal memory access' x")
+        guide = Guide(Option.REGEX, "[a-z]+")
+        guided = Guided(kind=GuidedKind.REGEX, constraint="[a-z]+", grammar=guide)
+        output = engine.submit(1, spec(guided=guided))
+        output.raise_(exc)
+        await anyio.wait_all_tasks_blocked()
+        engine.llm.outputs[-1].show(Output([5], "length"), finished=True)
+        (failed,) = await engine.heard()
+        assert failed.error is not None
+        assert not engine.deaths
+
+    async def test_an_engine_that_fails_a_request_of_ours_too_is_dead(
+        self, make: Make, library: Library
+    ) -> None:
+        """Then they were its own words."""
+        engine = make()
+        exc = library.RequestError("CUDA error: an illegal memory access was encountered")
+        output = engine.submit(1, spec(cache_salt="tenant"))
+        output.raise_(exc)
+        await anyio.wait_all_tasks_blocked()
+        engine.llm.outputs[-1].raise_(exc)
         engine.submit(2).show(Output([5]))
         await engine.heard()
         assert engine.deaths == [exc]
@@ -211,6 +261,30 @@ class TestSubmitting:
         engine.submit()
         assert seen[0]["sampling_params"] is not seen[1]["sampling_params"]
         assert seen[0]["inputs"] == seen[1]["inputs"] == [1, 2, 3]
+
+    @pytest.mark.parametrize("stage", [Stage.WHOLE, Stage.DECODE])
+    async def test_one_that_was_sent_all_the_same_is_ended(self, make: Make, stage: Stage) -> None:
+        """The library may raise after it has sent a request; a hand-off is not fetched twice."""
+        engine = make(role=stage)
+        ended: list[int] = []
+        executor = engine.llm._executor
+        executor._last_client_id, executor.abort_request = 4, ended.append
+        ask = engine.llm.generate_async
+
+        def send_and_fail(**asked: Any) -> ScriptedOutput:
+            executor._last_client_id += 1
+            if executor._last_client_id == 5:
+                raise ValueError("the late error of somebody")
+            return ask(**asked)
+
+        engine.llm.generate_async = send_and_fail  # type: ignore[method-assign]
+        if stage is Stage.DECODE:
+            with pytest.raises(ValueError, match="late"):
+                engine.submit(1, spec(stage=stage, handoff=object()))
+        else:
+            engine.submit()
+        assert ended == [5]
+        assert executor._last_client_id == (5 if stage is Stage.DECODE else 6)
 
     async def test_a_dead_engine_takes_nothing(self, make: Make) -> None:
         """It is not asked twice."""

@@ -1,0 +1,75 @@
+"""What a request may ask for alone is refused by name where an engine cannot do both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.together import check_together
+from protocols.engine import EngineCapabilities
+from protocols.errors import InvalidRequest
+from protocols.spec import (
+    GenerationSpec,
+    Guided,
+    GuidedKind,
+    ProcessorEntry,
+    Sampling,
+    Search,
+    Stage,
+    StopRules,
+)
+
+GUIDED = Guided(kind=GuidedKind.REGEX, constraint="[a-z]+")
+CAN = EngineCapabilities(max_n=8, max_beams=4, max_best_of=4)
+CANNOT = EngineCapabilities(greedy_choices="set THE_VARIABLE", holds_back_guided=False)
+
+
+def spec(*, min_tokens: int = 0, **fields: Any) -> GenerationSpec:
+    """A request of eight tokens."""
+    return GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=8, min_tokens=min_tokens), **fields)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("sampling_options.n", spec(n=2)),
+        ("sampling_options.n", spec(search=Search(width=2))),
+        ("stop_conditions.min_tokens", spec(guided=GUIDED, min_tokens=2)),
+    ],
+)
+def test_an_engine_that_cannot_says_why(field: str, asked: GenerationSpec) -> None:
+    """And one that can takes it."""
+    check_together(asked, CAN)
+    with pytest.raises(InvalidRequest) as caught:
+        check_together(asked, CANNOT)
+    assert caught.value.field == field
+
+
+def test_the_variable_that_would_help_is_named() -> None:
+    """Not only that it is refused."""
+    with pytest.raises(InvalidRequest, match="THE_VARIABLE"):
+        check_together(spec(n=2), CANNOT)
+    check_together(spec(n=2, sampling=Sampling(temperature=1.0)), CANNOT)
+    check_together(spec(search=Search(width=2, is_beam=True)), CANNOT)
+
+
+def test_one_token_at_least_goes_with_a_constraint() -> None:
+    """Many clients say so, and no constraint has the empty answer only."""
+    check_together(spec(guided=GUIDED, min_tokens=1), CANNOT)
+
+
+@pytest.mark.parametrize("stage", [Stage.PREFILL, Stage.DECODE])
+def test_two_workers_give_one_answer(stage: Stage) -> None:
+    """There is one first token."""
+    check_together(spec(stage=stage), CAN)
+    with pytest.raises(InvalidRequest):
+        check_together(spec(stage=stage, n=2, sampling=Sampling(temperature=1.0)), CAN)
+
+
+def test_beams_go_without_processors() -> None:
+    """Those steer one sequence."""
+    asked = spec(search=Search(width=2, is_beam=True), processors=(ProcessorEntry(name="one"),))
+    with pytest.raises(InvalidRequest) as caught:
+        check_together(asked, CAN)
+    assert caught.value.field == "sampling_options.use_beam_search"
