@@ -71,11 +71,11 @@ def encode(params: Any) -> dict[str, Any]:
     Every field of the class is there, be it null, as the decode workers of others expect.
     """
     found = {name: getattr(params, name) for name in _names(params)}
-    if not found.get("first_gen_tokens") or not any(found.get(name) is not None for name in _IDS):
-        raise NotHandedOver("a hand-off without its first token, or without an id")
     for name, value in found.items():
         if value is not None and (name in _NOT_HANDED_OVER or name not in {*_READERS, _HANDLES}):
             raise NotHandedOver(f"{name} cannot be handed over to a decode worker")
+    if not found.get("first_gen_tokens") or not any(found.get(name) is not None for name in _IDS):
+        raise NotHandedOver("a hand-off without its first token, or without an id")
     found[_HANDLES] = None
     if found.get("opaque_state") is not None:
         found["opaque_state"] = base64.b64encode(found["opaque_state"]).decode("ascii")

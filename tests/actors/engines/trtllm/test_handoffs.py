@@ -57,7 +57,9 @@ def test_a_frontend_that_turned_infinity_into_null_is_understood(library: Librar
 def test_infinity_of_the_engine_is_written_as_a_number(library: Library) -> None:
     """Neither minus infinity nor what is no number gets into JSON."""
     params = library.DisaggregatedParams(
-        first_gen_log_probs=[{1: library.Logprob(float("-inf"), 1), 2: library.Logprob(float("nan"))}]
+        first_gen_tokens=[1],
+        disagg_request_id=5,
+        first_gen_log_probs=[{1: library.Logprob(float("-inf"), 1), 2: library.Logprob(float("nan"))}],
     )
 
     wire = through_json(encode(params))
@@ -177,6 +179,13 @@ def test_a_release_without_a_field_refuses_it_by_name(library: Library) -> None:
 def test_what_cannot_be_handed_over_fails_by_name(library: Library, made: dict[str, Any]) -> None:
     """Tensors, handles of a device's memory and the scores of several beams are not JSON."""
     with pytest.raises(NotHandedOver, match=next(iter(made))):
+        encode(library.DisaggregatedParams(first_gen_tokens=[1], ctx_request_id=5, **made))
+
+
+@pytest.mark.parametrize("made", [{"first_gen_tokens": [1]}, {"ctx_request_id": 5}, {"first_gen_tokens": []}])
+def test_half_a_hand_off_is_none(library: Library, made: dict[str, Any]) -> None:
+    """A decode worker could not find the cache, or would not know how the answer begins."""
+    with pytest.raises(NotHandedOver):
         encode(library.DisaggregatedParams(**made))
 
 
