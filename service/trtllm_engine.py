@@ -45,7 +45,7 @@ def build_trtllm(
         arguments=arguments.besides_model,
         role=runtime.role,
         allows_greedy_choices=bool(os.environ.get(_GREEDY_VARIABLE)),
-        chooses_ranks=settings.resolution.get("conversation_affinity_dp_rank_source", str) == "engine",
+        chooses_ranks=arguments.chooses_ranks,
         processors=processors,
         publishes_kv_events=runtime.publishes_kv_events and runtime.role is not Stage.DECODE,
         metrics_model=_served_name(settings, model) if runtime.publishes_engine_metrics else None,

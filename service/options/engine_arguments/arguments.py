@@ -14,7 +14,7 @@ from service.options.engine_arguments.adjust import Adjustment
 from service.options.engine_arguments.documents import read_documents
 from service.options.engine_arguments.names import NameCheck
 from service.options.engine_arguments.reading import Reader
-from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, plain, value_at
+from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class EngineArguments:
     max_batch_size, max_num_tokens: of one of the attention_dp_ranks, which are 1 without attention DP.
     event_buffer: KV events that may wait for their poll, 0 keeps none.
     has_request_metrics, has_iteration_stats: whether TensorRT-LLM measures requests and iterations.
-    has_adapters: LoRA adapters can be used. has_conversations: it keeps a conversation on one rank.
+    has_conversations: it keeps a conversation on one rank.
     chooses_ranks: of a conversation it chooses the rank itself, whatever the router says.
     kv_transfer_timeout_s: after which a hand-off that nobody fetched is given up.
     """
@@ -44,7 +44,6 @@ class EngineArguments:
     values: Mapping[str, object]
     origins: tuple[tuple[str, Leaf], ...]
     role: Stage
-    publishing: Publishing
     attention_dp_ranks: int
     max_batch_size: int
     max_num_tokens: int
@@ -56,10 +55,8 @@ class EngineArguments:
     has_iteration_stats: bool
     has_tokenizer: bool
     has_chunked_prefill: bool
-    has_adapters: bool
     has_conversations: bool
     chooses_ranks: bool
-    can_sleep: bool
     trust_remote_code: bool
     guided_decoding_backend: str | None
     reasoning_parser: str | None
@@ -106,12 +103,10 @@ def engine_arguments(
     for loser in losers:
         complaints.warn(loser)
     tree = Adjustment(resolution, role, publishing, complaints).apply(tree)
-    return _outline(tree, resolution, role, publishing, Reader(tree, complaints))
+    return _outline(tree, resolution, role, Reader(tree, complaints))
 
 
-def _outline(
-    tree: Tree, resolution: Resolution, role: Stage, publishing: Publishing, reader: Reader
-) -> EngineArguments:
+def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) -> EngineArguments:
     ranks = reader.integer("tensor_parallel_size", 1)
     reader.check_share("kv_cache_config.free_gpu_memory_fraction")
     transfer_ms = reader.integer("cache_transceiver_config.kv_transfer_timeout_ms", _TRANSFER_MS)
@@ -119,7 +114,6 @@ def _outline(
         values=cast("dict[str, object]", plain(tree)),
         origins=tuple(leaves(tree)),
         role=role,
-        publishing=publishing,
         attention_dp_ranks=ranks if reader.boolean("enable_attention_dp") else 1,
         max_batch_size=reader.integer("max_batch_size", _BATCH),
         max_num_tokens=reader.integer("max_num_tokens", _STEP_TOKENS),
@@ -131,10 +125,8 @@ def _outline(
         has_iteration_stats=reader.boolean("enable_iter_perf_stats"),
         has_tokenizer=not reader.boolean("skip_tokenizer_init"),
         has_chunked_prefill=reader.boolean("enable_chunked_prefill"),
-        has_adapters=value_at(tree, "lora_config") is not None,
         has_conversations=reader.boolean(worker_flags.AFFINITY),
         chooses_ranks=resolution["conversation_affinity_dp_rank_source"].value == "engine",
-        can_sleep=value_at(tree, "sleep_config") is not None,
         trust_remote_code=reader.boolean("trust_remote_code"),
         guided_decoding_backend=reader.text("guided_decoding_backend"),
         reasoning_parser=reader.text("reasoning_parser"),
