@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.faults.conftest import StackFactory
     from tests.faults.figures import Figures
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.each_engine, pytest.mark.timeout(300)]
 
 GRACE_S = 0.5
 # After a drain of 2 s: 5 s to stop the engine and 2 s to spare are the least the options accept.
