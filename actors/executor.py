@@ -223,7 +223,8 @@ class Executor:
                 self._free(row)
             elif flaw is not None:
                 self._abort(row)
-        if not confirmed or confirmed < len(step.deltas) or not self._rows.is_any_running:
+        only_confirmed = bool(confirmed) and confirmed == len(step.deltas) and self._rows.is_any_running
+        if step.is_iteration and not only_confirmed:
             self._on_sign_of_life()
         self._fill()
         if len(sound) == len(step.deltas):
@@ -231,7 +232,7 @@ class Executor:
         return step.with_deltas(sound)
 
     def _on_sign_of_life(self) -> None:
-        """Every step is one, but that which only lets some go while others wait for their tokens."""
+        """Every iteration is one, but that which only lets some go while others wait for their tokens."""
         self._watch.stepped()
         if self._ledger.admitted_probes:
             self._relieve_probes()

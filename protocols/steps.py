@@ -176,6 +176,8 @@ class EngineStep(Struct, frozen=True, gc=False):
     processors: the logits processors that were called since the step before.
     preempted: the requests that lost the memory of a sequence to others before this step, one entry for each
     sequence; it is computed again later.
+    is_iteration: False for one that tells nothing but new counts, of an engine that tells them by and by.
+    Nothing was computed for it: it is no sign of life, and no iteration to those who count these.
     """
 
     deltas: list[Delta]
@@ -188,6 +190,7 @@ class EngineStep(Struct, frozen=True, gc=False):
     kv_events: tuple[KvEvent, ...] = ()
     processors: tuple[ProcessorUse, ...] = ()
     preempted: tuple[EngineId, ...] = ()
+    is_iteration: bool = True
 
     def with_deltas(self, deltas: list[Delta]) -> EngineStep:
         """The same step saying something else."""

@@ -39,7 +39,7 @@ class KvIndex:
 
     def store(self, event: KvStored) -> bool:
         """Note full blocks. False, and nothing noted, where the event cannot be true."""
-        if not self._is_sound(event):
+        if not (self.is_sound(event) and self.has_room(event)):
             return False
         parent_hash = event.parent_hash
         for place, block_hash in enumerate(event.block_hashes):
@@ -50,6 +50,11 @@ class KvIndex:
             self._blocks[block_hash] = Block(parent_hash, tokens, event.cache_salt, event.adapter)
             parent_hash = block_hash
         return True
+
+    def has_room(self, event: KvStored) -> bool:
+        """Whether these blocks fit beside those that are known."""
+        new = sum(each not in self._blocks for each in event.block_hashes)
+        return len(self._blocks) + new <= self._most_blocks
 
     def remove(self, event: KvRemoved) -> tuple[int, ...]:
         """Forget blocks. Those that were known: of the others nobody was ever told."""
@@ -89,8 +94,8 @@ class KvIndex:
             adapter=first.adapter,
         )
 
-    def _is_sound(self, event: KvStored) -> bool:
-        """Full blocks of our size behind a block that is known, in the ranges that routers read."""
+    def is_sound(self, event: KvStored) -> bool:
+        """Whether these are full blocks of our size behind a known one, in the ranges that routers read."""
         hashes, token_ids = event.block_hashes, event.token_ids
         return (
             len(hashes) > 0
@@ -104,5 +109,4 @@ class KvIndex:
             and max(token_ids) <= _MOST_TOKEN
             and (event.parent_hash is None or event.parent_hash in self._blocks)
             and event.parent_hash not in hashes
-            and len(self._blocks) + sum(each not in self._blocks for each in hashes) <= self._most_blocks
         )

@@ -21,11 +21,6 @@ from service.kv_rank import Publisher, RankPublisher
 from service.kv_snapshots import KvSnapshots
 from service.telemetry.logs import get_logger
 
-# Of an engine that does not say how many blocks it has.
-_MOST_BLOCKS = 1 << 20
-# Of one that says it: blocks may lie in other memories as well, and be known whose removal was lost.
-_ROOM = 8
-
 
 class KvCounts(Protocol):
     """Who counts events, and knows how much of the prompts was found."""
@@ -59,13 +54,10 @@ class KvPublishing:
             )
             return
         self._loop = loop
-        total = info.total_blocks or _MOST_BLOCKS
-        most_blocks = max(total, min(total * _ROOM, _MOST_BLOCKS))
+        indexes = [KvIndex(info.block_tokens, info.most_known_blocks) for _ in range(info.data_parallel_size)]
         self._ranks = [
-            RankPublisher(
-                KvIndex(info.block_tokens, most_blocks), self._counts.kv_events, self._clock, number
-            )
-            for number in range(info.data_parallel_size)
+            RankPublisher(index, self._counts.kv_events, self._clock, number)
+            for number, index in enumerate(indexes)
         ]
         self._snapshots.open(loop, info)
 

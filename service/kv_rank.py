@@ -73,10 +73,7 @@ class RankPublisher:
             case KvRemoved():
                 self._add_removed(self._index.remove(event))
             case KvStored():
-                if self._index.store(event):
-                    self._add(_stored_message(event))
-                else:
-                    self._count("malformed", 1)
+                self._note_stored(event)
             case KvCleared():
                 self._add_removed(self._index.clear())
             case KvLost(count=count):
@@ -85,6 +82,16 @@ class RankPublisher:
                 self._count("malformed", count)
             case _:
                 assert_never(event)
+
+    def _note_stored(self, event: KvStored) -> None:
+        """More blocks than there can be are known when removals never came: begin anew, and count it."""
+        if not self._index.has_room(event) and self._index.is_sound(event):
+            self._count("malformed", 1)
+            self._add_removed(self._index.clear())
+        if self._index.store(event):
+            self._add(_stored_message(event))
+        else:
+            self._count("malformed", 1)
 
     def _add_removed(self, known: tuple[int, ...]) -> None:
         for first in range(0, len(known), _MOST_HASHES):

@@ -127,9 +127,9 @@ class LiveGauges:
         text = "Requests the engine holds, until it confirms their end."
         yield _family("requests_in_flight", text, self.running_requests)
         yield _family("engine_running_sequences", "Sequences the engine holds.", sequences)
-        total = 0 if self.info is None else self.info.total_blocks or 0
+        total = 0 if self.info is None else self.info.all_blocks or 0
         used, cached = self.used_blocks, self.cached_blocks
-        blocks = _family("kv_blocks", "Blocks of the paged KV cache, after the last step.", labels=("state",))
+        blocks = _family("kv_blocks", "Blocks of the paged KV cache, of all ranks.", labels=("state",))
         blocks.add_metric(("used",), used)
         blocks.add_metric(("cached",), cached)
         blocks.add_metric(("free",), max(0, total - used - cached))

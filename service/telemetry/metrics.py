@@ -142,13 +142,14 @@ class Metrics:
 
     def step_done(self, step: EngineStep, tokens: int) -> None:
         """Per step, so only bound children. ``tokens`` were delivered to requests, as they came."""
-        duration_s = step.ended_s - step.started_s
-        self._steps.inc()
-        self._step.observe(duration_s)
+        if step.is_iteration:
+            duration_s = step.ended_s - step.started_s
+            self._steps.inc()
+            self._step.observe(duration_s)
+            self._live.step_s = duration_s
         self.requests.output_tokens.inc(tokens)
         self._live.used_blocks = step.used_blocks
         self._live.cached_blocks = step.cached_blocks
-        self._live.step_s = duration_s
         if step.preempted:
             self._preemptions.inc(len(step.preempted))
         for use in step.processors:

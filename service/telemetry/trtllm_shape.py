@@ -156,7 +156,7 @@ class TrtllmShape:
 
     def _cache(self) -> Iterable[Metric]:
         info = self._live.info
-        most = 0 if info is None else info.total_blocks or 0
+        most = 0 if info is None else info.all_blocks or 0
         size = 0 if info is None else info.block_tokens or 0
         used, reused, missed = self._live.used_blocks, self._reused_blocks.value, self._missed_blocks.value
         text = "Blocks of prompts that were in the KV cache."

@@ -335,6 +335,18 @@ class TestProbes:
         desk.step(Delta(busy[0].engine_id, [5]))
         assert probe.outcome is Outcome.COMPLETED
 
+    async def test_new_counts_alone_are_no_sign_of_life(self, desk: Desk) -> None:
+        """Of an engine that tells how full its cache is nobody knows by that whether it moves."""
+        busy = desk.bring()
+        probe = self.probe(desk)
+        counts = EngineStep([], 0.0, 0.0, used_blocks=3, is_iteration=False)
+        assert desk.executor.on_step(counts) is counts
+        assert not desk.executor.vouches()
+        assert not probe.is_ended
+        desk.step(Delta(busy.engine_id, [5]))
+        assert desk.executor.vouches()
+        assert probe.outcome is Outcome.COMPLETED
+
     async def test_a_probe_that_users_overtake_is_answered_by_the_next_step(self, desk: Desk) -> None:
         """It was submitted to a free engine; it waits for none of them, keeps no place, is not counted."""
         desk.step(desk.last(desk.bring()))

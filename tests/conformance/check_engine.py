@@ -20,6 +20,7 @@ import anyio
 import pytest
 
 from tests.conformance.promises_abort import AbortPromises
+from tests.conformance.promises_cache import CachePromises
 from tests.conformance.promises_flow import FlowPromises
 from tests.conformance.promises_guided import GuidedPromises
 from tests.conformance.promises_life import LifePromises, stop
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from protocols.engine import Engine
 
 
-class EngineConformance(LifePromises, OutputPromises, FlowPromises, AbortPromises, ProgressPromises):
+class EngineConformance(
+    LifePromises, OutputPromises, FlowPromises, AbortPromises, ProgressPromises, CachePromises
+):
     """What every engine promises. A subclass has a `make_engine` that makes engines not yet started."""
 
     pytestmark = pytest.mark.anyio

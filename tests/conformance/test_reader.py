@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from protocols.engine import EngineInfo
 from protocols.spec import Output
-from protocols.steps import Candidate, Delta, EngineId, EngineStep, FinishReason, KvRemoved, KvStored
+from protocols.steps import (
+    Candidate,
+    Delta,
+    EngineId,
+    EngineStep,
+    FinishReason,
+    KvRemoved,
+    KvStored,
+    RankBlocks,
+)
 from tests.conformance.check_engine import open_reader
 from tests.conformance.heard_blocks import HeardBlocks
+from tests.conformance.promises_cache import CachePromises
 from tests.conformance.reader import Heard, changed, make_spec
 from tests.doubles.engines import (
     EndsWithoutReason,
@@ -19,9 +30,12 @@ from tests.doubles.engines import (
     SpeaksAfterLast,
     SteppingEngine,
     UnknownId,
+    engine_info,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from protocols.engine import Engine
     from protocols.steps import KvEvent
 
@@ -139,8 +153,64 @@ def stored(*hashes: int, parent: int | None = None, **changes: Any) -> KvStored:
 )
 def test_a_wrong_event_is_caught(events: list[KvEvent], complaint: str) -> None:
     """In a cache of four blocks of two tokens."""
-    info = EngineInfo(
-        model="m", context_length=64, max_num_seqs=2, vocab_size=100, block_tokens=2, total_blocks=4
-    )
     with pytest.raises(AssertionError, match=complaint):
-        HeardBlocks(info).on_step(EngineStep([], 0.0, 0.0, kv_events=tuple(events)))
+        HeardBlocks(SMALL).on_step(EngineStep([], 0.0, 0.0, kv_events=tuple(events)))
+
+
+SMALL = EngineInfo(
+    model="m", context_length=64, max_num_seqs=2, vocab_size=100, block_tokens=2, total_blocks=4
+)
+
+
+def of_rank(rank: int, used: int) -> RankBlocks:
+    return RankBlocks(rank=rank, used=used, total=4)
+
+
+@pytest.mark.parametrize(
+    ("used", "ranks", "complaint"),
+    [
+        (9, (), "than there are"),
+        (7, (of_rank(0, 2), of_rank(1, 4)), "do not add up"),
+        (7, (of_rank(0, 2), of_rank(1, 5)), "more than it has"),
+        (4, (of_rank(0, 2), of_rank(2, 2)), "does not exist"),
+        (4, (of_rank(1, 2), of_rank(0, 2)), "out of order"),
+    ],
+)
+def test_a_wrong_count_is_caught(used: int, ranks: tuple[RankBlocks, ...], complaint: str) -> None:
+    """In two caches of four blocks each: what is told of all is compared with both."""
+    info = msgspec.structs.replace(SMALL, data_parallel_size=2)
+    HeardBlocks(info).on_step(EngineStep([], 0.0, 0.0, used_blocks=8, ranks=(of_rank(0, 4), of_rank(1, 4))))
+    with pytest.raises(AssertionError, match=complaint):
+        HeardBlocks(info).on_step(EngineStep([], 0.0, 0.0, used_blocks=used, ranks=ranks))
+
+
+class CountingEngine(SteppingEngine):
+    """With a cache, of which it tells what ``count`` makes of the requests that go on."""
+
+    def __init__(self, count: Callable[[int], int]) -> None:
+        super().__init__(step_s=0)
+        self._count = count
+        info = engine_info(context_length=64)
+        self.info = msgspec.structs.replace(info, block_tokens=4, total_blocks=100)
+
+    def emit(self, *deltas: Delta, **facts: Any) -> None:
+        going_on = len(self.live) - sum(delta.is_last for delta in deltas)
+        super().emit(*deltas, used_blocks=self._count(going_on), **facts)
+
+
+async def check_counts(count: Callable[[int], int]) -> None:
+    async with open_reader(CountingEngine(count)) as reader:
+        await CachePromises().test_used_blocks_rise_and_fall_with_requests(reader)
+
+
+async def test_counts_that_do_not_follow_requests_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always nothing, or for ever what the last request held. Who has no cache need not tell any."""
+    await check_counts(lambda going_on: going_on)
+    with pytest.raises(AssertionError, match="hold no blocks"):
+        await check_counts(lambda _: 0)
+    # Nothing more comes from an engine at rest, however long one waits.
+    monkeypatch.setattr("tests.conformance.reader.STEP_LIMIT_S", 0.01)
+    with pytest.raises(TimeoutError):
+        await check_counts(lambda going_on: max(1, going_on))
+    async with open_reader(SteppingEngine(step_s=0)) as reader:
+        await CachePromises().test_used_blocks_rise_and_fall_with_requests(reader)

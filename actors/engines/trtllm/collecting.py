@@ -21,10 +21,7 @@ class CacheState:
 
 
 class StepCollector:
-    """Event loop only. What is not taken yet grows into one step; requests have reserved room for all of it.
-
-    cache: put here whenever the engine tells of it.
-    """
+    """Event loop only. What is not taken yet grows into one step: requests have reserved room for it."""
 
     def __init__(self) -> None:
         self._deltas: list[Delta] = []
@@ -34,7 +31,10 @@ class StepCollector:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._began_s = time.monotonic()
-        self.cache = CacheState()
+        # Whether a wait begins the next step; after one that was no iteration it has begun already.
+        self._is_begun = False
+        self._state = CacheState()
+        self._has_new_state = False
 
     def say(self, deltas: list[Delta]) -> None:
         """New tokens and ends, in order."""
@@ -46,6 +46,13 @@ class StepCollector:
         """What changed in the KV cache, in order."""
         if events:
             self._kv_events += events
+            self._wake()
+
+    def tell_state(self, state: CacheState) -> None:
+        """What the cache holds. Told with the next step; what differs from before is a reason for one."""
+        if state != self._state:
+            self._state = state
+            self._has_new_state = True
             self._wake()
 
     def tell_uses(self, uses: tuple[ProcessorUse, ...]) -> None:
@@ -71,25 +78,36 @@ class StepCollector:
                 raise EngineDead("TensorRT-LLM will not step again") from self._failure
             if self._is_closed:
                 raise EngineDead("the engine was stopped")
-            self._began_s = time.monotonic()
-            sleeper = self._sleeper = asyncio.get_running_loop().create_future()
-            await sleeper
+            if self._has_new_state:
+                break
+            await self._sleep()
         return self._take(running())
+
+    async def _sleep(self) -> None:
+        if not self._is_begun:
+            self._began_s, self._is_begun = time.monotonic(), True
+        sleeper = self._sleeper = asyncio.get_running_loop().create_future()
+        await sleeper
 
     def _take(self, running: int) -> EngineStep:
         now_s = time.monotonic()
+        is_iteration = bool(self._deltas or self._kv_events)
         step = EngineStep(
             self._deltas,
-            self._began_s,
+            self._began_s if is_iteration else now_s,
             now_s,
             running=running,
-            used_blocks=self.cache.used,
-            cached_blocks=self.cache.cached,
-            ranks=self.cache.ranks,
+            used_blocks=self._state.used,
+            cached_blocks=self._state.cached,
+            ranks=self._state.ranks,
             kv_events=tuple(self._kv_events),
             processors=tuple(self._uses),
+            is_iteration=is_iteration,
         )
-        self._deltas, self._kv_events, self._uses, self._began_s = [], [], [], now_s
+        self._has_new_state = False
+        self._deltas, self._kv_events, self._uses = [], [], []
+        if is_iteration:
+            self._began_s, self._is_begun = now_s, False
         return step
 
     def _wake(self) -> None:

@@ -35,8 +35,6 @@ from protocols.steps import KvCleared, KvEvent, KvLost, KvMalformed, KvRemoved, 
 
 _log = logging.getLogger(__name__)
 
-# Of each rank: more than any pool has, so that removals which never came cost no memory for ever.
-MOST_BLOCKS = 1 << 20
 WIDE_HASHES = (
     "the engine names its blocks by hashes that are no 64-bit numbers; "
     "set kv_cache_config.kv_cache_event_hash_algo to v2_sha256_64, or leave KV cache manager V2"
@@ -46,19 +44,20 @@ WIDE_HASHES = (
 class KvEventReader:
     """One for each LLM; belongs to the thread that polls, except where said.
 
-    block_tokens: tokens of a full block. ranks: attention-DP ranks. withheld: stored blocks that routers were
-    not told of, for one of the reasons above or because their chain was not told.
+    block_tokens: tokens of a full block. ranks: attention-DP ranks. most_blocks: of each rank, that may be
+    known at once. Blocks whose removal never came count for ever; a rank that comes to that is cleared, and
+    goes on with what is stored from then on.
     """
 
-    def __init__(self, block_tokens: int, ranks: int = 1, most_blocks: int = MOST_BLOCKS) -> None:
+    def __init__(self, block_tokens: int, ranks: int = 1, most_blocks: int = 1 << 20) -> None:
         self._ranks = [_RankReader(number, block_tokens, most_blocks) for number in range(ranks)]
         self._is_cleared = False
+        self._is_forgotten = False
         self._has_complained = False
 
-    @property
-    def withheld(self) -> int:
-        """Any thread."""
-        return sum(rank.withheld for rank in self._ranks)
+    def forgotten(self) -> None:
+        """Any thread: routers no longer know what they were told. The next `read` begins anew."""
+        self._is_forgotten = True
 
     def cleared(self) -> None:
         """Any thread: the engine has lost its cache without a word. Told at the end of the next `read`."""
@@ -71,6 +70,9 @@ class KvEventReader:
         """
         events: list[KvEvent] = []
         nonsense = Counter[int]()
+        if self._is_forgotten:
+            self._is_forgotten = False
+            self._clear(events)
         for row in rows:
             rank = 0
             try:
@@ -84,10 +86,13 @@ class KvEventReader:
                 self._complain(exc)
         if self._is_cleared:
             self._is_cleared = False
-            for each in self._ranks:
-                each.clear(events)
+            self._clear(events)
         events += [KvMalformed(count=count, rank=rank) for rank, count in sorted(nonsense.items())]
         return events
+
+    def _clear(self, events: list[KvEvent]) -> None:
+        for each in self._ranks:
+            each.clear(events)
 
     def _complain(self, exc: NonsenseRow) -> None:
         """Once: all hashes of an engine are of one kind. The rest is counted by whoever gets the events."""
@@ -106,7 +111,6 @@ class _RankReader:
         self._next_id: int | None = None
         self._window: int | None = None
         self._told: set[int] = set()
-        self.withheld = 0
 
     def take(self, row: KvRow, events: list[KvEvent]) -> None:
         """Add what follows from one row. Raises NonsenseRow; what was added before it is true."""
@@ -155,11 +159,12 @@ class _RankReader:
         parent = parent_of(row.data)
         adapter = adapter_of(row.data)
         piece = self._piece(parent, blocks)
-        self.withheld += len(blocks) - len(piece)
         if not piece:
             return
         names = tuple(name for name, _ in piece)
         if len(self._told) + sum(name not in self._told for name in names) > self._most_blocks:
+            # Removals were lost, or never told: from here on the rank is heard as if it were new.
+            self.clear(events)
             raise NonsenseRow("more blocks than can be there")
         self._told.update(names)
         events.append(

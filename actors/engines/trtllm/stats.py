@@ -6,46 +6,31 @@ So what each rank told last is kept, and every state is of all of them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from actors.engines.trtllm.stats_rows import Row, count_of, part_of, rank_of, row_of, share_of
 from protocols.steps import RankBlocks
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineState:
-    """The engine as it was when its ranks spoke last. Requests are sums over the ranks.
+    """The engine as it was when its ranks spoke last. Requests are in TensorRT-LLM's own metrics.
 
-    ranks: KV blocks of those that have told of them, in order. running: requests with a place in the engine.
-    queued: requests that wait for one; the first rank knows those of all. paused: running ones that had to
-    give their blocks back. scheduled: requests of the last iteration. iterations: number of the last one, by
-    rank; None before the first. iterations_seen: rows so far, a number that only rises; it stands still when
-    the engine does.
+    ranks: KV blocks of those that have told of them, in order. iterations_seen: rows so far, a number that
+    only rises; it stands still when the engine does.
     """
 
     ranks: tuple[RankBlocks, ...] = ()
-    running: int = 0
-    queued: int = 0
-    paused: int = 0
-    scheduled: int = 0
-    iterations: tuple[int | None, ...] = ()
     iterations_seen: int = 0
 
     @property
     def used_blocks(self) -> int:
         """Of all ranks."""
         return sum(rank.used for rank in self.ranks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankState:
-    blocks: RankBlocks | None = None
-    running: int = 0
-    queued: int = 0
-    paused: int = 0
-    scheduled: int = 0
-    iteration: int | None = None
 
 
 class StatsReader:
@@ -55,7 +40,7 @@ class StatsReader:
     """
 
     def __init__(self, ranks: int = 1) -> None:
-        self._ranks = [_RankState()] * ranks
+        self._blocks: list[RankBlocks | None] = [None] * ranks
         self._seen = 0
         self.malformed = 0
 
@@ -64,42 +49,23 @@ class StatsReader:
         seen_before = self._seen
         for each in rows:
             row = row_of(each)
-            rank = None if row is None else rank_of(row, len(self._ranks))
+            rank = None if row is None else rank_of(row, len(self._blocks))
             if row is None or rank is None:
-                self.malformed += 1
+                self._complain()
                 continue
-            self._ranks[rank] = _after(self._ranks[rank], row, rank)
+            # What a row does not tell is as it was.
+            self._blocks[rank] = _blocks_of(row, rank) or self._blocks[rank]
             self._seen += 1
-        return self._state() if self._seen > seen_before else None
+        if self._seen == seen_before:
+            return None
+        told = tuple(blocks for blocks in self._blocks if blocks is not None)
+        return EngineState(ranks=told, iterations_seen=self._seen)
 
-    def _state(self) -> EngineState:
-        ranks = self._ranks
-        return EngineState(
-            ranks=tuple(rank.blocks for rank in ranks if rank.blocks is not None),
-            running=sum(rank.running for rank in ranks),
-            queued=ranks[0].queued,
-            paused=sum(rank.paused for rank in ranks),
-            scheduled=sum(rank.scheduled for rank in ranks),
-            iterations=tuple(rank.iteration for rank in ranks),
-            iterations_seen=self._seen,
-        )
-
-
-def _after(before: _RankState, row: Row, rank: int) -> _RankState:
-    """What a row does not tell is as it was."""
-    batch = part_of(row, "inflightBatchingStats")
-    return _RankState(
-        blocks=_blocks_of(row, rank) or before.blocks,
-        running=_or(count_of(row, "numActiveRequests"), before.running),
-        queued=_or(count_of(row, "numQueuedRequests"), before.queued),
-        paused=_or(count_of(batch, "numPausedRequests"), before.paused),
-        scheduled=_or(count_of(batch, "numScheduledRequests"), before.scheduled),
-        iteration=before.iteration if (number := count_of(row, "iter")) is None else number,
-    )
-
-
-def _or(told: int | None, before: int) -> int:
-    return before if told is None else told
+    def _complain(self) -> None:
+        """Once: an engine that tells what is no row does so every time."""
+        self.malformed += 1
+        if self.malformed == 1:
+            _log.warning("TensorRT-LLM's statistics have rows that make no sense; they are left out")
 
 
 def _blocks_of(row: Row, rank: int) -> RankBlocks | None:

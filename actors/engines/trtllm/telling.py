@@ -1,7 +1,7 @@
 """What the engine tells beside its answers: statistics, KV events, metrics. Threads ask for the first two.
 
-None of it is needed to answer. So a thread that ends is told in the log and missed in the figures, and the
-engine goes on.
+None of it is needed to answer. So an engine that does not tell, or a thread that ends, is told in the log and
+missed in the figures, and requests go on.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 from actors.engines.trtllm.collecting import CacheState, StepCollector
@@ -16,13 +17,20 @@ from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.kv_events import KvEventReader
 from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.metrics import BUCKETS, EngineMetrics, collector_of_process
-from actors.engines.trtllm.polling import PollThread
+from actors.engines.trtllm.polling import Hearing, PollThread
 from actors.engines.trtllm.stats import EngineState, StatsReader
 from protocols.errors import EngineStartError
 from protocols.steps import KvCleared, KvEvent
 
 # How long the engine waits for news before it says that there is none, in seconds.
 _WAIT_S = 1.0
+
+# In the log: level, and what has become of the asking.
+_WORDS: Mapping[Hearing, tuple[int, str]] = {
+    Hearing.SILENT: (logging.ERROR, "TensorRT-LLM's %s are not heard (%s); they are asked for now and then"),
+    Hearing.BACK: (logging.WARNING, "TensorRT-LLM's %s are heard again%s"),
+    Hearing.DEAD: (logging.ERROR, "TensorRT-LLM's %s are no longer asked for (%s)"),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -35,18 +43,21 @@ class Telling:
         self._llm = loaded.llm
         self._steps = steps
         self._stats = StatsReader(config.ranks)
-        self._events = KvEventReader(loaded.info.block_tokens or config.block_tokens, config.ranks)
+        info = loaded.info
+        self._events = KvEventReader(
+            info.block_tokens or config.block_tokens, config.ranks, info.most_known_blocks
+        )
         self._metrics = _metrics(loaded, config)
         self._state = EngineState()
         self._ranks = config.ranks
         self._has_events = config.publishes_kv_events
         self._threads: list[PollThread[Any]] = []
         if config.has_statistics:
-            on_death = self._statistics_ended
-            self._threads.append(PollThread("trtllm-stats", self._poll_stats, self._tell_state, on_death))
+            say = partial(_say, "statistics")
+            self._threads.append(PollThread("trtllm-stats", self._poll_stats, self._tell_state, say))
         if self._has_events:
-            on_end = self._events_ended
-            self._threads.append(PollThread("trtllm-events", self._poll_events, steps.tell_cache, on_end))
+            hear = self._events_hearing
+            self._threads.append(PollThread("trtllm-events", self._poll_events, steps.tell_cache, hear))
 
     @property
     def iterations(self) -> int:
@@ -86,15 +97,19 @@ class Telling:
     def _tell_state(self, state: EngineState) -> None:
         self._state = state
         ranks = state.ranks if self._ranks > 1 else ()
-        self._steps.cache = CacheState(used=state.used_blocks, ranks=ranks)
+        self._steps.tell_state(CacheState(used=state.used_blocks, ranks=ranks))
 
-    def _statistics_ended(self, cause: BaseException) -> None:
-        _log.error("TensorRT-LLM's statistics are no longer asked for (%s)", type(cause).__name__)
+    def _events_hearing(self, hearing: Hearing, cause: BaseException | None) -> None:
+        """What routers know gets wrong while nothing is heard: they had better know nothing."""
+        _say("KV events", hearing, cause)
+        if hearing is not Hearing.BACK:
+            self._events.forgotten()
+            self._steps.tell_cache([KvCleared(rank=rank) for rank in range(self._ranks)])
 
-    def _events_ended(self, cause: BaseException) -> None:
-        """What routers know would get wrong from now on: they had better know nothing."""
-        _log.error("TensorRT-LLM's KV events are no longer asked for (%s)", type(cause).__name__)
-        self._steps.tell_cache([KvCleared(rank=rank) for rank in range(self._ranks)])
+
+def _say(what: str, hearing: Hearing, cause: BaseException | None) -> None:
+    level, text = _WORDS[hearing]
+    _log.log(level, text, what, "" if cause is None else type(cause).__name__)
 
 
 def _metrics(loaded: Loaded, config: TrtllmConfig) -> EngineMetrics | None:

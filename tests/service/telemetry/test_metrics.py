@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,28 @@ def test_a_step_moves_exactly_these():
         "engine_preemptions_total": 2,
         "chunks_total": 1,
     }
+
+
+def test_new_counts_alone_are_no_step():
+    """The blocks are shown as they are now, and the last iteration as it was."""
+    metrics = _new_metrics()
+    metrics.step_done(EngineStep([], 1.0, 1.5, used_blocks=11), tokens=0)
+    before = samples_of(metrics.registry)
+    metrics.step_done(EngineStep([], 9.0, 9.0, used_blocks=2, is_iteration=False), tokens=0)
+    assert changes(before, samples_of(metrics.registry)) == {'kv_blocks{state="used"}': -9}
+
+
+def test_blocks_of_several_ranks_are_compared_with_all_of_them():
+    """A step tells their sum, and the engine the pool of one."""
+
+    class TwoRanks(_Graph):
+        info = msgspec.structs.replace(_Graph.info, data_parallel_size=2)
+
+    metrics = _new_metrics()
+    metrics.watch(TwoRanks())
+    metrics.step_done(EngineStep([], 1.0, 1.5, used_blocks=70), tokens=0)
+    found = samples_of(metrics.registry)
+    assert [found[f'kv_blocks{{state="{state}"}}'] for state in ("used", "cached", "free")] == [70, 0, 30]
 
 
 def test_blocks_are_used_or_cached_or_free():

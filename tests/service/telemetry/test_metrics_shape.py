@@ -243,6 +243,19 @@ def test_a_step_moves_exactly_these():
     }
 
 
+def test_new_counts_alone_are_no_iteration():
+    """The last one stays as long as it was."""
+    metrics = _new_metrics()
+    metrics.step_done(EngineStep([], 1.0, 1.5, used_blocks=10), tokens=0)
+    before = _shape(metrics)
+    metrics.step_done(EngineStep([], 9.0, 9.0, is_iteration=False), tokens=0)
+    assert changes(before, _shape(metrics)) == {
+        "kv_cache_used_blocks": -10,
+        "kv_cache_free_blocks": 10,
+        "kv_cache_utilization": -0.2,
+    }
+
+
 def test_the_last_step_stays_until_the_graph_is_closed():
     """Then there is no engine whose step it could be."""
     metrics = _new_metrics()

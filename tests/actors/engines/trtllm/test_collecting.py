@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.collecting import CacheState, StepCollector
 from protocols.errors import EngineDead
 from protocols.steps import Delta, EngineId, EngineStep, KvCleared, ProcessorUse
 
@@ -87,6 +87,51 @@ async def test_news_of_the_cache_is_a_step_and_a_processors_price_is_none() -> N
     assert step.kv_events == (KvCleared(),)
     assert step.processors == (ProcessorUse("one", 3, 0.5),)
     assert step.deltas == []
+
+
+async def test_a_new_state_of_the_cache_is_a_step_that_is_no_iteration() -> None:
+    """It is told at rest, too; nothing was computed for it, and it takes no time from the step around it."""
+    steps = StepCollector()
+    waiting = asyncio.create_task(take(steps))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    steps.tell_state(CacheState(used=3))
+    told = await waiting
+    assert (told.used_blocks, told.deltas, told.is_iteration) == (3, [], False)
+    assert told.started_s == told.ended_s
+    waiting = asyncio.create_task(take(steps))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    steps.say([delta(1)])
+    step = await waiting
+    assert step.is_iteration
+    assert step.started_s <= told.started_s <= step.ended_s
+
+
+async def test_a_state_that_is_as_it_was_is_no_reason_for_a_step() -> None:
+    """Statistics come with every iteration; and what comes with tokens is part of their step."""
+    steps = StepCollector()
+    steps.tell_state(CacheState())
+    steps.say([delta(1)])
+    steps.tell_state(CacheState(used=3))
+    step = await take(steps)
+    assert (step.used_blocks, step.is_iteration) == (3, True)
+    steps.tell_state(CacheState(used=3))
+    waiting = asyncio.create_task(take(steps))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    steps.tell_state(CacheState())
+    assert (await waiting).used_blocks == 0
+
+
+async def test_a_death_does_not_wait_for_counts() -> None:
+    """Of a cache that is gone."""
+    steps = StepCollector()
+    steps.tell_state(CacheState(used=3))
+    steps.fail(RuntimeError("dead"))
+    with pytest.raises(EngineDead):
+        await take(steps)
 
 
 async def test_a_closed_one_says_that_it_was_stopped() -> None:

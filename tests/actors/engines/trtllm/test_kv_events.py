@@ -111,7 +111,6 @@ def test_a_chain_is_told_as_far_as_tokens_alone_say_what_it_is(hidden: dict[str,
     engine, reader = Telling(), KvEventReader(BLOCK)
     assert reader.read([engine.stored(1, hidden, 3)]) == [stored(1)]
     assert reader.read([engine.stored(4, parent=3), engine.removed(4, 3, 2, 1)]) == [removed(1)]
-    assert reader.withheld == 3
 
 
 def test_a_block_is_told_once_it_is_full() -> None:
@@ -210,14 +209,44 @@ def test_a_cache_that_was_emptied_without_a_word_is_told() -> None:
     ]
 
 
+def test_a_rank_that_nobody_hears_any_more_begins_anew() -> None:
+    """Routers were told to forget it: nothing goes on from what they knew, and of that no end is told."""
+    engine, reader = Telling(), KvEventReader(BLOCK)
+    reader.read([engine.stored(1)])
+    reader.forgotten()
+    assert reader.read([engine.stored(2, parent=1), engine.removed(1), engine.stored(3)]) == [
+        KvCleared(),
+        stored(3),
+    ]
+    assert reader.read([]) == []
+
+
 def test_no_more_is_remembered_than_the_bound() -> None:
-    """An engine that forgets to say what is gone costs no memory."""
+    """An engine that forgets to say what is gone costs no memory, and is heard all the same."""
     engine, reader = Telling(), KvEventReader(BLOCK, most_blocks=2)
-    assert reader.read([engine.stored(1, 2), engine.stored(3), engine.stored(1, 2)]) == [
+    assert reader.read([engine.stored(1, 2), engine.stored(1, 2), engine.stored(3), engine.stored(4, 5)]) == [
         stored(1, 2),
         stored(1, 2),
+        KvCleared(),
+        stored(4, 5),
         KvMalformed(count=1),
     ]
+
+
+def test_lost_removals_silence_no_rank_for_good() -> None:
+    """However often it comes to the bound: routers know less for a while, and new chains are told."""
+    engines = [Telling(rank=0), Telling(rank=1)]
+    reader, router = KvEventReader(BLOCK, ranks=2, most_blocks=4), StrictRouter(BLOCK)
+    reader.read([engines[1].stored(7)])
+    malformed = 0
+    for name in range(100):
+        for event in reader.read([engines[0].stored(name)]):
+            assert event.rank == 0
+            router.hear(event)
+            malformed += event.count if isinstance(event, KvMalformed) else 0
+        assert len(router.names) <= 4
+    assert malformed == 20
+    assert reader.read([engines[1].stored(8, parent=7)]) == [stored(8, parent=7, rank=1)]
 
 
 @pytest.mark.parametrize(

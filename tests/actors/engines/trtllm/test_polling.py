@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.polling import PollPace, PollThread
+from actors.engines.trtllm.polling import Hearing, PollPace, PollThread
 from tests.doubles.threads import join_threads
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "poll-double"
 # Pauses are not what is tested: none is ever waited for but the patience of the tests themselves.
-EAGER = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, most_failures=3, undelivered=2)
+EAGER = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, silent_s=0.0, most_failures=3, undelivered=2)
 PATIENCE_S = 10.0
 
 
@@ -70,17 +70,21 @@ class Gate:
 
 
 class Desk:
-    """The loop's side: what came, why it died, and a way to wait for either."""
+    """The loop's side: what came, what became of the asking, and a way to wait for either."""
 
     def __init__(
         self, poll: Callable[[], list[int]], pace: PollPace = EAGER, *, is_full: bool = False
     ) -> None:
         self.batches: list[list[int]] = []
-        self.deaths: list[BaseException] = []
+        self.said: list[tuple[Hearing, BaseException | None]] = []
         self._is_full = is_full
         self._news = asyncio.Event()
         self.on_news: Callable[[], None] = lambda: None
-        self.thread = PollThread(NAME, poll, self._on_batch, self._on_death, pace)
+        self.thread = PollThread(NAME, poll, self._on_batch, self._on_hearing, pace)
+
+    @property
+    def deaths(self) -> list[BaseException | None]:
+        return [cause for hearing, cause in self.said if hearing is Hearing.DEAD]
 
     def _on_batch(self, batch: list[int]) -> None:
         if self._is_full:
@@ -89,8 +93,8 @@ class Desk:
         self.on_news()
         self._news.set()
 
-    def _on_death(self, cause: BaseException) -> None:
-        self.deaths.append(cause)
+    def _on_hearing(self, hearing: Hearing, cause: BaseException | None) -> None:
+        self.said.append((hearing, cause))
         self._news.set()
 
     async def until(self, is_so: Callable[[], object]) -> None:
@@ -118,24 +122,37 @@ async def test_batches_come_in_order_and_nothings_do_not_come() -> None:
 
 
 async def test_a_poll_that_raises_is_tried_again_and_counted() -> None:
-    """A call over to the engine's process may fail now and then; only failures in a row are a death."""
+    """A call over to the engine's process may fail now and then; only failures in a row are silence."""
     hiccup = ConnectionError("the engine is busy")
     desk = Desk(Source([1], hiccup, hiccup, [2], hiccup, hiccup, [3], []).poll)
     desk.thread.start()
     await desk.until(lambda: len(desk.batches) == 3)
     assert await desk.thread.stop()
-    assert (desk.thread.failures, desk.deaths) == (4, [])
+    assert (desk.thread.failures, desk.said) == (4, [])
 
 
-async def test_too_many_failures_in_a_row_are_a_death_that_is_told() -> None:
-    """Once, with what the last one raised; then nobody polls."""
-    cause = AttributeError("no executor")
-    source = Source(cause)
+async def test_silence_is_told_once_and_so_is_its_end() -> None:
+    """Too many failures in a row: the engine may have been busy, so it is asked on, and heard again."""
+    cause = ConnectionError("the engine is busy")
+    silence = [cause] * (4 * EAGER.most_failures)
+    source = Source(*silence, [1], *silence, [], [2], [])
     desk = Desk(source.poll)
     desk.thread.start()
-    await desk.until(lambda: desk.deaths)
+    await desk.until(lambda: len(desk.batches) == 2)
     assert await desk.thread.stop()
-    assert (desk.deaths, source.polls) == ([cause], EAGER.most_failures)
+    assert desk.said == [(Hearing.SILENT, cause), (Hearing.BACK, None)] * 2
+    assert (desk.batches, desk.thread.failures) == ([[1], [2]], 2 * len(silence))
+
+
+async def test_an_engine_that_is_silent_is_asked_with_long_pauses() -> None:
+    """Each failure costs it something; a stop does not wait for such a pause."""
+    source = Source(ConnectionError())
+    pace = PollPace(failed_s=0.0, silent_s=1e6, most_failures=3)
+    desk = Desk(source.poll, pace)
+    desk.thread.start()
+    await desk.until(lambda: desk.said)
+    assert await desk.thread.stop(within_s=PATIENCE_S)
+    assert source.polls == pace.most_failures
 
 
 @pytest.mark.parametrize("cause", [SystemExit(3), KeyboardInterrupt()])
@@ -156,16 +173,16 @@ async def test_an_engine_without_requests_may_assert_for_as_long_as_it_likes() -
     desk.thread.start()
     await desk.until(lambda: desk.batches)
     assert await desk.thread.stop()
-    assert (desk.thread.failures, desk.deaths) == (0, [])
+    assert (desk.thread.failures, desk.said) == (0, [])
 
 
 async def test_an_assertion_after_the_first_batch_is_a_failure() -> None:
     """By then it means something else."""
     desk = Desk(Source([1], AssertionError()).poll)
     desk.thread.start()
-    await desk.until(lambda: desk.deaths)
+    await desk.until(lambda: desk.said)
     assert await desk.thread.stop()
-    assert desk.thread.failures == EAGER.most_failures
+    assert [hearing for hearing, _ in desk.said] == [Hearing.SILENT]
 
 
 async def test_a_batch_that_cannot_be_taken_is_a_death_that_is_told() -> None:
@@ -210,7 +227,7 @@ async def test_a_stop_does_not_wait_for_a_poll_that_hangs() -> None:
     assert not await desk.thread.stop(within_s=0.01)
     gate.open()
     assert await desk.thread.stop(within_s=PATIENCE_S)
-    assert (desk.batches, desk.deaths) == ([], [])
+    assert (desk.batches, desk.said) == ([], [])
 
 
 async def test_nobody_is_told_of_failures_that_a_stop_caused() -> None:
@@ -229,7 +246,7 @@ async def test_nobody_is_told_of_failures_that_a_stop_caused() -> None:
     await asyncio.sleep(0)
     may_fail.set()
     assert await stopping
-    assert (desk.deaths, desk.thread.failures) == ([], 0)
+    assert (desk.said, desk.thread.failures) == ([], 0)
 
 
 async def test_a_thread_that_never_began_is_stopped_at_once_and_one_begins_once() -> None:

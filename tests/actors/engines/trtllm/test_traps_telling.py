@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 # The polls wait in the engine; the pauses are not what is tested.
-PACE = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, most_failures=3)
+PACE = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, silent_s=0.01, most_failures=3)
 PATIENCE_S = 15.0
 BLOCK = 4
 
@@ -88,7 +88,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
 
-async def test_polls_of_events_that_only_raise_end_with_nothing_known(
+async def test_polls_of_events_that_only_raise_leave_nothing_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Routers are told to forget, the log says it once, and the engine serves."""
