@@ -44,6 +44,13 @@ TRIAL_STACK_BYTES = 1792 * 1024
 MOST_GRAMMAR_BYTES = 16 * 1024 * 1024
 # Tokens that are tried before a request is admitted: some grammars break only at the first.
 TRIED_TOKENS = 3
+# Then answers are tried until they end, for an engine that does not survive a dead end: so many, each with so
+# many tokens, and all within so many seconds of computing. A usual schema's take a third of that.
+WALKS = 6
+WALK_TOKENS = 64
+WALK_S = 0.05
+# Of computing, to look at the words of a Lark grammar one by one: 0.1 ms for each of a few, more of many.
+PROBE_S = 0.2
 # Threads that may be stuck in a preparation that nobody waits for any more.
 MOST_STUCK = 4
 

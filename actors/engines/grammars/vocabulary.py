@@ -64,6 +64,15 @@ class Vocabulary:
         names = (name for name, number in self.special.items() if number == token)
         return next(names, self.library.decode_str([token]))
 
+    def sayable(self) -> frozenset[int]:
+        """The bytes that are in tokens which are text. Looks at all of them: some 20 ms for 100,000."""
+        found: set[int] = set()
+        no_text = {*self.special.values(), *self.ends}
+        for token in range(self.tokens):
+            if token not in no_text:
+                found.update(self.library.decode_bytes([token]))
+        return frozenset(found)
+
     def parts_of(self, text: str) -> list[str | int]:
         """Text cut at the special tokens in it: pieces of plain text, and ids."""
         pieces = [text] if self.names is None else self.names.split(text)

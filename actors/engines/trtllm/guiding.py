@@ -16,6 +16,7 @@ from actors.engines.grammars.structural_tags import read_tag
 from actors.engines.grammars.texts import lark_of
 from actors.engines.trtllm.choices import choice_pattern
 from actors.engines.trtllm.library import Library
+from actors.engines.trtllm.xgrammar_ends import check_ends
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
 from actors.engines.trtllm.xgrammar_schemas import check_obeyed
 from actors.engines.trtllm.xgrammar_tags import check_tag
@@ -125,6 +126,7 @@ def _of_grammar(text: str, field: str, backend: Backend) -> Guide:
             f"GBNF text with 'root ::=' and at most {MOST_RULES} rules; the back-end xgrammar reads no Lark"
         )
         raise InvalidRequest(field, text, allowed)
+    check_ends(text, field, text)
     return Guide(Option.GRAMMAR, text)
 
 

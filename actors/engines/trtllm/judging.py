@@ -7,6 +7,7 @@ which comes with TensorRT-LLM, schemas and patterns for it are judged by llguida
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,8 +15,10 @@ import llguidance
 
 from actors.engines.grammars.building import build_matcher
 from actors.engines.grammars.complaints import brief
+from actors.engines.grammars.lark_ends import endless_part
 from actors.engines.grammars.limits import field_of, text_of
 from actors.engines.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.walks import DEAD_END, DeadEnd, LlguidanceFollower, ends_refusal, walk
 from actors.engines.trtllm.guiding import Backend, Guide, Option, guide_of
 from actors.engines.trtllm.xgrammar_trials import XgrammarJudge
 from protocols.errors import InvalidRequest
@@ -35,11 +38,17 @@ _SHARED = frozenset({GuidedKind.JSON, GuidedKind.REGEX, GuidedKind.CHOICE})
 def llguidance_judge(vocabulary: Vocabulary) -> Judge:
     """For the back-end llguidance."""
 
+    sayable = vocabulary.sayable()
+
     def judge(guided: Guided) -> object:
         """Within our limits, and then with the engine's own call, whose limits are others."""
         guide = guide_of(guided, Backend.LLGUIDANCE)
         build_matcher(guided, vocabulary)
-        return _as_engine(guided, guide, vocabulary)
+        if guide.option is Option.GRAMMAR:
+            _check_ends(guide.text, guided, vocabulary, sayable)
+        matcher = _as_engine(guided, guide, vocabulary)
+        _walk(matcher, guided, vocabulary)
+        return matcher
 
     return judge
 
@@ -64,3 +73,16 @@ def _as_engine(guided: Guided, guide: Guide, vocabulary: Vocabulary) -> Any:
         allowed = f"what TensorRT-LLM's llguidance can follow ({brief(matcher.get_error())})"
         raise InvalidRequest(field_of(guided.kind), text_of(guided), allowed)
     return matcher
+
+
+def _check_ends(lark: str, guided: Guided, vocabulary: Vocabulary, sayable: frozenset[int]) -> None:
+    endless = endless_part(lark, vocabulary, sayable)
+    if endless is not None:
+        raise InvalidRequest(field_of(guided.kind), text_of(guided), ends_refusal(endless))
+
+
+def _walk(matcher: Any, guided: Guided, vocabulary: Vocabulary) -> None:
+    try:
+        walk(partial(LlguidanceFollower, matcher, vocabulary.width), vocabulary.ends)
+    except DeadEnd:
+        raise InvalidRequest(field_of(guided.kind), text_of(guided), DEAD_END) from None

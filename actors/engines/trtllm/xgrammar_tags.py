@@ -1,4 +1,4 @@
-"""Structural tags for xgrammar: their fields, and the schemas and patterns in them."""
+"""Structural tags for xgrammar: their fields, and the schemas, patterns and grammars in them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from actors.engines.grammars.plain import as_list, as_object
 from actors.engines.grammars.schemas import check_schema
+from actors.engines.trtllm.xgrammar_ends import check_ends
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
 from actors.engines.trtllm.xgrammar_schemas import check_obeyed
 from protocols.errors import InvalidRequest
@@ -52,6 +53,8 @@ def check_tag(tag: dict[str, Any], field: str, default_type: str = "") -> None:
             check_obeyed(value, where)
         elif name == "pattern" and isinstance(value, str):
             check_pattern(value, where)
+        elif name == "grammar" and isinstance(value, str):
+            check_ends(value, where, value)
         elif name in _INNER:
             _check_inner(value, where, "tag" if name == "tags" else "")
 

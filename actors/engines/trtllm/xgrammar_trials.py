@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +15,10 @@ from actors.engines.grammars.building import EMPTY, TOO_COSTLY, build_matcher
 from actors.engines.grammars.complaints import brief
 from actors.engines.grammars.limits import FIRST_MASK_S, TRIED_TOKENS, field_of, text_of
 from actors.engines.grammars.vocabulary import Vocabulary
+from actors.engines.grammars.walks import DEAD_END, Bits, DeadEnd, bits_of, walk
 from actors.engines.trtllm.guiding import Backend, Guide, Option, guide_of
 from actors.engines.trtllm.number_probes import bounded_numbers, forbidden_numbers
+from actors.engines.trtllm.xgrammar_ends import check_ends
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
@@ -31,6 +34,7 @@ class XgrammarJudge:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self._sayable = vocabulary.sayable()
         self._library: Any = import_module("xgrammar")
         # Without a cache: what is kept of a constraint is measured. One thread: more would take memory.
         described = _described(vocabulary, self._library)
@@ -49,7 +53,10 @@ class XgrammarJudge:
             # It knows what contradicts itself, and alternatives that hold at once; xgrammar does not say.
             build_matcher(guided, self._vocabulary)
         compiled = self._compiled(guide, guided)
+        # As xgrammar understood it: schemas, patterns and tags have become rules, too.
+        check_ends(str(compiled.grammar), field_of(guided.kind), text_of(guided), self._sayable)
         self._try_out(compiled, guided)
+        self._walk(compiled, guided)
         if guided.kind is GuidedKind.JSON:
             self._check_bounds(guide.text, guided)
         return compiled
@@ -70,7 +77,7 @@ class XgrammarJudge:
             matcher.fill_next_token_bitmask(mask)
             if time.thread_time() - started_s > FIRST_MASK_S:
                 raise _refusal(guided, f"{TOO_COSTLY} (its first token took more than {FIRST_MASK_S:g} s)")
-            bits = numpy.unpackbits(numpy.asarray(mask[0]).view(numpy.uint8), bitorder="little")
+            bits = bits_of(numpy.asarray(mask[0]), self._vocabulary.width)
             bits[list(self._vocabulary.ends)] = 0
             if not bits.any():
                 if not tried:
@@ -78,6 +85,16 @@ class XgrammarJudge:
                 return
             if not matcher.accept_token(int(bits.argmax())):
                 raise _refusal(guided, "a constraint that xgrammar can follow")
+
+    def _walk(self, compiled: Any, guided: Guided) -> None:
+        """Answers to their ends. Raises InvalidRequest."""
+        try:
+            walk(
+                partial(_Followed, self._library, compiled, self._vocabulary.width),
+                self._vocabulary.ends,
+            )
+        except DeadEnd:
+            raise _refusal(guided, DEAD_END) from None
 
     def _check_bounds(self, schema: str, guided: Guided) -> None:
         """Numbers just outside of their bounds: some bounds xgrammar does not hold."""
@@ -88,6 +105,24 @@ class XgrammarJudge:
                 if matcher.accept_string(number) and matcher.accept_token(self._vocabulary.ends[0]):
                     allowed = f"bounds that xgrammar holds: with {bounds.schema} it could answer {number}"
                     raise _refusal(guided, allowed)
+
+
+class _Followed:
+    """Implements `walks.Follower`."""
+
+    def __init__(self, library: Any, compiled: Any, width: int) -> None:
+        self._matcher = library.GrammarMatcher(compiled)
+        self._mask: Any = library.allocate_token_bitmask(1, width)
+        self._width = width
+
+    def allowed(self) -> Bits:
+        self._matcher.fill_next_token_bitmask(self._mask)
+        return bits_of(numpy.asarray(self._mask[0]), self._width)
+
+    def take(self, token: int) -> bool:
+        if not self._matcher.accept_token(token):
+            raise DeadEnd
+        return not self._matcher.is_terminated()
 
 
 def _described(vocabulary: Vocabulary, library: Any) -> Any:

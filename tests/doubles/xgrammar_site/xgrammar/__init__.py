@@ -60,7 +60,9 @@ class TokenizerInfo:
 class CompiledGrammar:
     """Made by the compiler only."""
 
-    def __init__(self, library: Any, source: str) -> None:
+    def __init__(self, library: Any, source: str, grammar: str = 'root ::= (("x"))') -> None:
+        # Of the real one it is an object of which this is the text.
+        self.grammar = grammar
         self.matcher = llguidance.LLMatcher(library, source, log_level=0)
         if self.matcher.is_error():
             raise RuntimeError(f"{_ORIGIN}{self.matcher.get_error()}\n")
@@ -91,7 +93,7 @@ class GrammarCompiler:
             lark = llguidance.gbnf_to_lark.gbnf_to_lark(grammar)
         except Exception as exc:
             raise RuntimeError(f"{_ORIGIN}EBNF parser error: {exc}") from exc
-        return self._compile(llguidance.LLMatcher.grammar_from_lark(lark))
+        return self._compile(llguidance.LLMatcher.grammar_from_lark(lark), grammar)
 
     def compile_structural_tag(self, structural_tag: str) -> CompiledGrammar:
         """Only whether the form is the newer one, and knows the first format."""
@@ -102,8 +104,8 @@ class GrammarCompiler:
             raise RuntimeError("Invalid structural tag error: Format type not recognized")
         return self._compile(llguidance.LLMatcher.grammar_from_lark("start: /(?s:.+)/"))
 
-    def _compile(self, source: str) -> CompiledGrammar:
-        return CompiledGrammar(self._library, source)
+    def _compile(self, source: str, grammar: str = 'root ::= (("x"))') -> CompiledGrammar:
+        return CompiledGrammar(self._library, source, grammar)
 
 
 class GrammarMatcher:
@@ -120,6 +122,9 @@ class GrammarMatcher:
 
     def accept_token(self, token_id: int) -> bool:
         return bool(self._matcher.try_consume_tokens([token_id]))
+
+    def is_terminated(self) -> bool:
+        return bool(self._matcher.is_stopped())
 
     def accept_string(self, input_str: str) -> bool:
         """Byte by byte: the tokenizer of the tests has a token for each."""
