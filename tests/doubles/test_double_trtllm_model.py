@@ -164,6 +164,21 @@ async def test_a_constraint_that_makes_no_sense_fails_its_own_request(
     assert (await beside).error is None
 
 
+async def test_a_constraint_that_forbids_every_token_ends_the_device(model: Path) -> None:
+    """What was compiled without a complaint, and has a dead end: it costs everybody who is there."""
+    options: dict[str, Any] = {"guided_decoding_backend": "llguidance", "skip_tokenizer_init": False}
+    with open_llm(model, **options) as llm:
+        dead_end = _guided(grammar='start: "abcdefgh" dead\ndead: dead "x"')
+        beside = asyncio.create_task(read(ask(llm, PROMPT, max_tokens=200)))
+        seen = await read(ask(llm, PROMPT, guided_decoding=dead_end, end_id=END_ID, max_tokens=20))
+        assert len(seen.tokens) == len("abcdefgh")
+        assert "device-side assert" in str(seen.error)
+        assert (await beside).error is not None
+        executor: Any = llm._executor
+        await asyncio.to_thread(executor._process.exited.exception)
+        assert not llm._check_health()
+
+
 async def test_processors_run_over_there(llm: LLM) -> None:
     """A copy for each sequence, with the prompt in front, and a beam in front of the vocabulary."""
     processor: Any = Forces(9)

@@ -9,3 +9,4 @@ class Late(Exception):
 
 # The texts of a device that is lost: whatever runs there is lost with it.
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
+ASSERTED = "CUDA error: device-side assert triggered"

@@ -14,6 +14,7 @@ from protocols.spec import GenerationSpec
 from protocols.steps import EngineId, EngineStep
 from tensorrt_llm._double.events import EventLog
 from tensorrt_llm._double.iterations import Row
+from tensorrt_llm._double.late import ASSERTED
 from tensorrt_llm._double.live import LiveRequest, Message
 from tensorrt_llm._double.processing import Processing
 from tensorrt_llm._double.rows import Counts, RowLog
@@ -24,7 +25,7 @@ from tensorrt_llm._double.wire import Settings
 @dataclass(frozen=True, slots=True)
 class World:
     """What all ranks share. say: sends one message. before_step: may end the process, or
-    give what is never done. on_left: called when a request is gone.
+    give what is never done. on_left: called when a request is gone. lose_device: ends them all.
     count_queued: requests of all ranks that wait."""
 
     settings: Settings
@@ -32,6 +33,7 @@ class World:
     say: Callable[[Message], None]
     before_step: Callable[[], asyncio.Future[None] | None]
     on_left: Callable[[], None]
+    lose_device: Callable[[str], None]
     count_queued: Callable[[], int]
 
 
@@ -182,6 +184,10 @@ class Rank:
             failure = self._world.processing.failures.pop(place.live.request.id, None)
             if failure is not None:
                 self.fail_all(failure)
+                return
+            if place.spec.guided is not None and delta.error is not None:
+                # No token is left to choose: probabilities that are no numbers, and an assertion.
+                self._world.lose_device(ASSERTED)
                 return
             self._say(place.live.on_delta(delta))
             if delta.finish_reason is not None and delta.error is None:

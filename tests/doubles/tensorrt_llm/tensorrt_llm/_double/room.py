@@ -63,6 +63,7 @@ class EngineRoom:
             say=self._say,
             before_step=self._dying.before_step,
             on_left=self._left.set,
+            lose_device=self._lose_device,
             count_queued=lambda: sum(rank.queued for rank in self.ranks),
         )
 
@@ -85,7 +86,9 @@ class EngineRoom:
             self._held.append(request)
             return
         if self.sleeping.is_asleep:
-            self._lose_the_device(request)
+            # Whoever computes with memory that is not there loses everything.
+            self._say(ErrorResponse(request.id, ILLEGAL_ACCESS, 0))
+            self._lose_device(ILLEGAL_ACCESS)
             return
         try:
             self._begin(request)
@@ -192,11 +195,10 @@ class EngineRoom:
         if not (Path(adapter.path) / "adapter_config.json").is_file():
             raise Late(f"failed to load LoRA adapter {adapter.adapter_id}")
 
-    def _lose_the_device(self, request: GenerationRequest) -> None:
-        """Whoever computes with memory that is not there loses everything."""
-        self._say(ErrorResponse(request.id, ILLEGAL_ACCESS, 0))
+    def _lose_device(self, text: str) -> None:
+        """With all that is on it."""
         for rank in self.ranks:
-            rank.fail_all(ILLEGAL_ACCESS)
+            rank.fail_all(text)
         self._dying.die_soon()
 
     def _say_all(self, messages: list[Message]) -> None:
