@@ -31,10 +31,12 @@ class StepCollector:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._began_s = time.monotonic()
-        # Whether a wait begins the next step; after one that was no iteration it has begun already.
-        self._is_begun = False
         self._state = CacheState()
         self._has_new_state = False
+
+    def begin(self) -> None:
+        """The engine gets something to do after a rest: its next step begins now, and not with the rest."""
+        self._began_s = time.monotonic()
 
     def say(self, deltas: list[Delta]) -> None:
         """New tokens and ends, in order."""
@@ -80,14 +82,9 @@ class StepCollector:
                 raise EngineDead("the engine was stopped")
             if self._has_new_state:
                 break
-            await self._sleep()
+            sleeper = self._sleeper = asyncio.get_running_loop().create_future()
+            await sleeper
         return self._take(running())
-
-    async def _sleep(self) -> None:
-        if not self._is_begun:
-            self._began_s, self._is_begun = time.monotonic(), True
-        sleeper = self._sleeper = asyncio.get_running_loop().create_future()
-        await sleeper
 
     def _take(self, running: int) -> EngineStep:
         now_s = time.monotonic()
@@ -107,7 +104,7 @@ class StepCollector:
         self._has_new_state = False
         self._deltas, self._kv_events, self._uses = [], [], []
         if is_iteration:
-            self._began_s, self._is_begun = now_s, False
+            self._began_s = now_s
         return step
 
     def _wake(self) -> None:

@@ -94,6 +94,8 @@ class Running:
             raise
         followed = FollowedRequest(engine_id, spec, self._hooks.reading)
         row = self._rows[engine_id] = _Row(engine_id, spec, output, followed)
+        if not self.running:
+            self._steps.begin()
         self.running += spec.sequences
         row.task = asyncio.get_running_loop().create_task(self._consume(row), name=f"trtllm-{engine_id}")
         row.task.add_done_callback(partial(self._forget, row))

@@ -364,7 +364,7 @@ def test_a_number_that_python_does_not_read_stops_the_start_too(name: str):
     """Thousands of digits, in an error that is short."""
     with pytest.raises(ConfigError, match=f"^{name}: value '9") as refused:
         read_trace_settings({"OTEL_EXPORT_ENABLED": "1", name: "9" * 5000})
-    assert len(str(refused.value)) < 200
+    assert len(str(refused.value)) < 400
 
 
 def test_the_largest_that_can_be_followed_are_followed():

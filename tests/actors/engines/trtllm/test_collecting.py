@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from actors.engines.trtllm import collecting
 from actors.engines.trtllm.collecting import CacheState, StepCollector
 from protocols.errors import EngineDead
 from protocols.steps import Delta, EngineId, EngineStep, KvCleared, ProcessorUse
@@ -142,3 +144,20 @@ async def test_a_closed_one_says_that_it_was_stopped() -> None:
     steps.close()
     with pytest.raises(EngineDead):
         await waiting
+
+
+async def test_a_rest_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step after one begins with the work; the next ones where the one before ended."""
+    now = [100.0]
+    monkeypatch.setattr(collecting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    steps = StepCollector()
+    for begin_s, end_s in ((700.0, 700.5), (5000.0, 5000.25)):
+        now[0] = begin_s
+        steps.begin()
+        now[0] = end_s
+        steps.say([delta(1)])
+        step = await take(steps)
+        assert (step.started_s, step.ended_s) == (begin_s, end_s)
+        now[0] = end_s + 0.125
+        steps.say([delta(1)])
+        assert (await take(steps)).started_s == end_s

@@ -52,10 +52,27 @@ class CollectorDouble:
 
 
 @pytest.fixture(autouse=True)
-def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No collector yet."""
+def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No collector yet, and none of its names on the registry; what others put there comes back."""
     monkeypatch.setattr(engine_metrics._OfProcess, "collector", None)
     monkeypatch.setattr(engine_metrics._OfProcess, "labels", None)
+    before = take_away()
+    yield
+    take_away()
+    for collector in before:
+        REGISTRY.register(collector)
+
+
+def take_away() -> list[Any]:
+    """TensorRT-LLM's metrics, off the registry."""
+    found = [
+        collector
+        for collector, names in REGISTRY._collector_to_names.items()
+        if any(name.startswith("trtllm_") for name in names)
+    ]
+    for collector in found:
+        REGISTRY.unregister(collector)
+    return found
 
 
 @pytest.fixture
