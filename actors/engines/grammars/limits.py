@@ -45,7 +45,8 @@ MOST_GRAMMAR_BYTES = 16 * 1024 * 1024
 # Tokens that are tried before a request is admitted: some grammars break only at the first.
 TRIED_TOKENS = 3
 # Then answers are tried until they end, for an engine that does not survive a dead end: so many, each with so
-# many tokens, and all within so many seconds of computing. A usual schema's take a third of that.
+# many tokens, and all within so many seconds of computing. A usual schema's take 20 to 40 ms where there are
+# 49,152 tokens, 3 where there are 259.
 WALKS = 6
 WALK_TOKENS = 64
 WALK_S = 0.05
