@@ -52,6 +52,7 @@ class Adjustment:
         self._check_transceiver(tree)
         self._check_affinity(tree)
         self._check_metrics(tree)
+        self._check_tags(tree)
         for path, why in UNTRIED.items():
             if value_at(tree, path):
                 self.complaints.warn(f"{_place(tree, path)}: {why}")
@@ -84,6 +85,16 @@ class Adjustment:
             self.complaints.warn(
                 f"{_place(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"
             )
+
+    def _check_tags(self, tree: Tree) -> None:
+        """Only one back-end follows structural tags, which is how the framework guides tool calls."""
+        for name in ("dyn_enable_structural_tag", "dyn_structural_tag"):
+            wanted = self.resolution[name]
+            if wanted.value not in (None, False) and value_at(tree, _BACKEND) != "xgrammar":
+                self.complaints.warn(
+                    f"{wanted.where}: requests with tools will be refused, since structural tags need "
+                    "--guided-decoding-backend xgrammar"
+                )
 
     def _check_metrics(self, tree: Tree) -> None:
         wants_them = self.publishing.has_metrics or self.publishing.has_kv_events
