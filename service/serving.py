@@ -63,7 +63,7 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
                 return exit_code_of(findings)
             case "serve":
                 return _serve(settings, signals)
-    except (EngineChoiceError, ModelInvalid) as exc:
+    except (EngineChoiceError, EngineStartError, ModelInvalid) as exc:
         return _complain(exc, ExitCode.CONFIGURATION)
     except (UnsupportedFramework, ModelUnavailable) as exc:
         return _complain(exc, ExitCode.UNAVAILABLE)
@@ -72,7 +72,7 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
 def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
     """A worker that somebody else's process runs: ``ActorEngine.from_args``.
 
-    Raises ConfigError, EngineChoiceError, ModelInvalid or ModelUnavailable.
+    Raises ConfigError, EngineChoiceError, EngineStartError, ModelInvalid or ModelUnavailable.
     """
     words = sys.argv[1:] if argv is None else argv
     return _prepare(load_settings(words, os.environ, framework_facts()), signals)

@@ -22,7 +22,8 @@ _INTRODUCTION = """\
 usage: dynamo-actor-worker [COMMAND] [--flag VALUE ...]
 
 Serves a model as a worker of NVIDIA Dynamo, with the flags of `python -m dynamo.trtllm`.
-COMMAND: serve (the default), demo, model, trace, log-level, drain, resume, status.
+COMMAND: serve (the default), demo, model, trace, log-level, drain, resume,
+sleep, wake, status.
 A flag wins over its variable, a variable over --config FILE, a file over the default.
 Every switch --x has a --no-x form.
 """

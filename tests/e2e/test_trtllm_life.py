@@ -144,7 +144,7 @@ def check_continued(words: list[str], count: int) -> None:
 
 
 def test_a_killed_engine_ends_its_worker_and_another_takes_over(stack_of: StackOf) -> None:
-    """Its answers go on at the other worker, whole; code 70, and one line with the cause."""
+    """Its answers go on at the other worker, whole; code 70, and a line each for cause and loss."""
     stack = stack_of("--drain-timeout", "3", workers=2)
     readers = ask(stack, 6, 300)
     hit = next(worker for worker in stack.workers if worker.status()["in_flight"])
@@ -158,6 +158,8 @@ def test_a_killed_engine_ends_its_worker_and_another_takes_over(stack_of: StackO
         check_continued(reader.text.split(), 300)
     assert hit.child.wait(20) == 70
     assert len(causes(hit)) == 1
+    (dead,) = [line for line in hit.log().splitlines() if "TensorRT-LLM is dead (" in line]
+    assert "processes of it that have ended by themselves: 1" in dead
     wait_gone(started)
     assert stack.chat("w5", max_tokens=3)[0] == 200
 
@@ -169,6 +171,7 @@ def test_an_idle_engine_that_is_not_well_ends_its_worker(stack_of: StackOf, tmp_
     wait_until(lambda: worker.child.exit_code is not None, worker.log)
     assert worker.child.exit_code == 70
     assert len(causes(worker)) == 1
+    assert "TensorRT-LLM is dead (EngineDead: TensorRT-LLM says that it is not well)" in worker.log()
     assert "worker.ready" in worker.log()
     registered = (tmp_path / "stack" / "discovery" / "v1" / "instances").rglob("*")
     assert not [file for file in registered if file.is_file()]

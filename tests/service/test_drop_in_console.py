@@ -31,10 +31,15 @@ Done = subprocess.CompletedProcess[str]
 
 
 def check_config(*words: str, **environ: str) -> Done:
-    """The console script on a machine with eight GPUs."""
+    """What the console script says of these words, on a machine with eight GPUs."""
+    return worker("--check-config", *words, **environ)
+
+
+def worker(*words: str, **environ: str) -> Done:
+    """The console script on a machine with eight GPUs, until it ends by itself."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return subprocess.run(
-        [sys.executable, "-m", "tests.doubles.trtllm_worker", "--check-config", *words],
+        [sys.executable, "-m", "tests.doubles.trtllm_worker", *words],
         env={**clean, "DOUBLE_GPUS": "8", **environ},
         capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
@@ -119,6 +124,20 @@ def test_mistakes_stop_the_start_by_name(
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
     assert named in done.stderr + done.stdout
+
+
+def test_an_engine_that_cannot_be_put_together_is_one_line(tmp_path: Path) -> None:
+    """Adapters have the names of their folders: two of one name are found while it is put together."""
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 64})
+    )
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (tmp_path / name).write_text("{}")
+    folders = json.dumps({"lora_config": {"lora_dir": ["/a/law", "/b/law"]}})
+    done = worker("--engine", "trtllm", "--model", str(tmp_path), "--override-engine-args", folders)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "lora_config.lora_dir has several folders of one name (law)" in done.stderr.splitlines()[-1]
 
 
 def test_a_variable_that_is_nearly_right_is_a_warning() -> None:

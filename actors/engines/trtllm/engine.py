@@ -19,6 +19,7 @@ from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.daemons import begin_in_daemon
 from actors.engines.trtllm.ending import shut_down
+from actors.engines.trtllm.faults import words_of_death
 from actors.engines.trtllm.following import Reading
 from actors.engines.trtllm.handoffs import decode, encode
 from actors.engines.trtllm.health import HealthPoll
@@ -148,7 +149,8 @@ class TrtllmEngine:
         if not self._is_dead:
             self._is_dead = True
             ended = len(self._processes - living(self._processes))
-            _log.error("TensorRT-LLM is dead; processes of it that have ended by themselves: %d", ended)
+            text = "TensorRT-LLM is dead (%s); processes of it that have ended by themselves: %d"
+            _log.error(text, words_of_death(cause), ended)
         self._steps.fail(cause)
 
     def _finished(self, last: Delta, result: Any) -> None:

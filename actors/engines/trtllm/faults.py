@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from actors.engines.trtllm.library import Library
+from protocols.errors import ServiceError
 
 
 class Fault(Enum):
@@ -39,6 +40,9 @@ _POISONED = (
     "requires restart",
 )
 
+# How many of an error's causes one line of the log names.
+_MOST_CAUSES = 4
+
 
 def fault_of(exc: BaseException, library: Library) -> Fault:
     """Looks at what was raised and at all that caused it."""
@@ -56,6 +60,19 @@ def is_fatal(text: str) -> bool:
     if any(each in words for each in _OF_MEMORY):
         return any(each in words for each in _POISONED)
     return any(each in words for each in _FATAL)
+
+
+def words_of_death(cause: BaseException) -> str:
+    """What an operator may read of the engine's end: the type, and what is known of its words.
+
+    The library's text itself may quote a request.
+    """
+    names: list[str] = []
+    for each in _with_causes(cause):
+        text = str(each).lower()
+        known = [str(each)] if isinstance(each, ServiceError) else [word for word in _FATAL if word in text]
+        names.append(": ".join([type(each).__name__, ", ".join(known)] if known else [type(each).__name__]))
+    return "; ".join(names[:_MOST_CAUSES])
 
 
 def _with_causes(exc: BaseException | None) -> Iterator[BaseException]:

@@ -106,9 +106,19 @@ def engine_arguments(
     return _outline(tree, resolution, role, Reader(tree, complaints))
 
 
+def _check_types(reader: Reader) -> None:
+    """What the engine reads by itself from the values, where another type would be misread or break it."""
+    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
+    # A quoted "false" is true to us and false to TensorRT-LLM.
+    for path in ("disable_overlap_scheduler", "kv_cache_config.enable_block_reuse"):
+        reader.boolean(path)
+    reader.check_texts("lora_config.lora_dir")
+    reader.check_group("sleep_config.restore_modes")
+
+
 def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) -> EngineArguments:
     ranks = reader.integer("tensor_parallel_size", 1)
-    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
+    _check_types(reader)
     transfer_ms = reader.integer("cache_transceiver_config.kv_transfer_timeout_ms", _TRANSFER_MS)
     return EngineArguments(
         values=cast("dict[str, object]", plain(tree)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from service.options.engine_arguments.tree import Tree, find, given_by, place, value_at
 
@@ -49,6 +49,18 @@ class Reader:
         self._refuse(path, value, "allowed: a text")
         return None
 
+    def check_texts(self, path: str) -> None:
+        """A list of texts, or nothing at all."""
+        value: object = value_at(self.tree, path)
+        if value is not None and not _is_list_of_texts(value):
+            self._refuse(path, value, "allowed: a list of texts")
+
+    def check_group(self, path: str) -> None:
+        """Names with values, or nothing at all."""
+        value = value_at(self.tree, path)
+        if value is not None and not isinstance(value, dict):
+            self._refuse(path, value, "allowed: an object")
+
     def check_share(self, path: str) -> None:
         """A part of a whole, 0 to 1, or nothing at all."""
         value = value_at(self.tree, path)
@@ -64,3 +76,7 @@ class Reader:
 
     def _refuse(self, path: str, value: object, allowed: str) -> None:
         self.complaints.refuse(place(self.where(path), path), value, allowed)
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in cast("list[object]", value))

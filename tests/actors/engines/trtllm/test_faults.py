@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.faults import Fault, fault_of
+from actors.engines.trtllm.faults import Fault, fault_of, words_of_death
+from protocols.errors import EngineDead
 
 if TYPE_CHECKING:
     from actors.engines.trtllm.library import Library
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
         "[TensorRT-LLM][ERROR] cudaErrorLaunchFailure: unspecified launch failure",
         "NCCL error: unhandled system error",
         "buffer pool poisoned, restart required",
+        "the buffer pool is poisoned",
+        "restart required",
+        "hardware stack error",
+        "device unavailable",
         "CUDA out of memory after an illegal memory access",
     ],
 )
@@ -57,3 +62,15 @@ def test_an_engine_that_says_it_is_dead(library: Library) -> None:
     wrapped = RuntimeError("generation failed")
     wrapped.__cause__ = library.RequestError("CUDA error: an illegal memory access was encountered")
     assert fault_of(wrapped, library) is Fault.ENGINE
+
+
+def test_what_it_died_of_is_told_without_the_librarys_text(library: Library) -> None:
+    """A text of the library may quote a prompt; types and words that we know do not."""
+    cause = library.RequestError("CUDA error: an illegal memory access. While at: 'my secret'")
+    dead = EngineDead("TensorRT-LLM takes no more requests")
+    dead.__cause__ = cause
+    assert words_of_death(cause) == "RequestError: illegal memory access, cuda error"
+    assert words_of_death(dead) == (
+        "EngineDead: TensorRT-LLM takes no more requests; RequestError: illegal memory access, cuda error"
+    )
+    assert words_of_death(RuntimeError("my secret")) == "RuntimeError"
