@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -91,3 +92,13 @@ def open_world() -> Iterator[OpenWorld]:
     yield open_one
     for world in opened:
         world.check_closed()
+
+
+@pytest.fixture(autouse=True)
+def own_loggers() -> Iterator[None]:
+    """Our loggers keep their handlers: a worker in this process adds one that nobody takes off."""
+    loggers = [logging.getLogger(name) for name in ("actor", "actors", "service")]
+    before = [(logger, logger.handlers[:], logger.propagate) for logger in loggers]
+    yield
+    for logger, handlers, is_passed_on in before:
+        logger.handlers[:], logger.propagate = handlers, is_passed_on

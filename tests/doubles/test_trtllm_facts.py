@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
+from tests.doubles.own_metrics import without_own_metrics
 from tests.doubles.trtllm_fact_source import differences, facts_of, written
 from tests.doubles.trtllm_facts import (
     EVENTS,
@@ -63,9 +64,9 @@ def test_the_release_is_that_of_the_facts() -> None:
 
 def test_the_collector_registers_the_metrics_of_the_facts() -> None:
     """Every name is registered at construction, but for configurations, which come when they are logged."""
-    before = {*REGISTRY._collector_to_names}
-    collector = found_at("tensorrt_llm.metrics.MetricsCollector")({"model_name": "m"})
-    try:
+    with without_own_metrics():
+        before = {*REGISTRY._collector_to_names}
+        collector = found_at("tensorrt_llm.metrics.MetricsCollector")({"model_name": "m"})
         collector.log_config_info(*({"key": "value"} for _ in range(4)))
         names = {
             name
@@ -73,9 +74,6 @@ def test_the_collector_registers_the_metrics_of_the_facts() -> None:
             for name in REGISTRY._collector_to_names[each]
         }
         assert set(FACTS["metrics"]) - names == set()
-    finally:
-        for each in {*REGISTRY._collector_to_names} - before:
-            REGISTRY.unregister(each)
 
 
 def _without_a_field(facts: Facts) -> None:

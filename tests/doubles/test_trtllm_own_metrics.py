@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from tests.doubles.own_metrics import without_own_metrics
 from tests.doubles.trtllm_site import double_on_path
 
 LABELS = {"model_name": "m", "engine_type": "trtllm"}
@@ -24,10 +25,8 @@ def api() -> Iterator[ModuleType]:
 @pytest.fixture
 def make(api: ModuleType) -> Iterator[Make]:
     """Make collectors, and leave the registry as it was."""
-    before = {*REGISTRY._collector_to_names}
-    yield lambda **buckets: api.MetricsCollector(LABELS, **buckets)
-    for each in {*REGISTRY._collector_to_names} - before:
-        REGISTRY.unregister(each)
+    with without_own_metrics():
+        yield lambda **buckets: api.MetricsCollector(LABELS, **buckets)
 
 
 def value(name: str, **more: str) -> float | None:

@@ -78,7 +78,8 @@ def watched_log() -> Generator[LogWatch]:
     """All of our own loggers, at every level, into one watch and nowhere else."""
     watch = LogWatch()
     loggers = [logging.getLogger(name) for name in ("service", "actor", "actors")]
-    levels = [(logger, logger.level, logger.propagate) for logger in loggers]
+    # A worker that changes levels adds a handler of its own, and turns `propagate` off with it.
+    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
     for logger in loggers:
         logger.addHandler(watch)
         logger.setLevel(logging.DEBUG)
@@ -86,8 +87,8 @@ def watched_log() -> Generator[LogWatch]:
     try:
         yield watch
     finally:
-        for logger, level, propagate in levels:
-            logger.removeHandler(watch)
+        for logger, level, propagate, handlers in before:
+            logger.handlers[:] = handlers
             logger.setLevel(level)
             logger.propagate = propagate
 

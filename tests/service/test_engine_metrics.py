@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY, Counter, Gauge
 
 from service.engine_metrics import bridge_engine_metrics
+from tests.doubles.own_metrics import without_own_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,14 +35,14 @@ class PageDouble:
 def library_metrics() -> Iterator[None]:
     """What a library puts on the default registry; taken back at the end."""
     labels = ("model_name", "engine_type")
-    running = Gauge("trtllm_num_requests_running", "text", labels)
-    success = Counter("trtllm_request_success", "text", labels)
-    other = Gauge("python_something", "text")
-    running.labels("poet", "trtllm").set(3)
-    success.labels("poet", "trtllm").inc(2)
-    yield
-    for collector in (running, success, other):
-        REGISTRY.unregister(collector)
+    with without_own_metrics():
+        running = Gauge("trtllm_num_requests_running", "text", labels)
+        success = Counter("trtllm_request_success", "text", labels)
+        other = Gauge("python_something", "text")
+        running.labels("poet", "trtllm").set(3)
+        success.labels("poet", "trtllm").inc(2)
+        yield
+        REGISTRY.unregister(other)
 
 
 def page_of(engine: str) -> PageDouble:

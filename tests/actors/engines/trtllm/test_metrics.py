@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from actors.engines.trtllm import metrics as engine_metrics
 from actors.engines.trtllm.metrics import BUCKETS, EngineMetrics, collector_of_process
 from tests.actors.engines.trtllm.stats_telling import stats_row
+from tests.doubles.own_metrics import without_own_metrics
 from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
@@ -56,23 +57,8 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No collector yet, and none of its names on the registry; what others put there comes back."""
     monkeypatch.setattr(engine_metrics._OfProcess, "collector", None)
     monkeypatch.setattr(engine_metrics._OfProcess, "labels", None)
-    before = take_away()
-    yield
-    take_away()
-    for collector in before:
-        REGISTRY.register(collector)
-
-
-def take_away() -> list[Any]:
-    """TensorRT-LLM's metrics, off the registry."""
-    found = [
-        collector
-        for collector, names in REGISTRY._collector_to_names.items()
-        if any(name.startswith("trtllm_") for name in names)
-    ]
-    for collector in found:
-        REGISTRY.unregister(collector)
-    return found
+    with without_own_metrics():
+        yield
 
 
 @pytest.fixture
