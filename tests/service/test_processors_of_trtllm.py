@@ -149,4 +149,4 @@ def test_the_hook_is_for_workers_that_answer(
     settings = trtllm(*words, env=env)
     assert hello.is_wanted(settings) is is_wanted
     assert settings.engine_arguments is not None
-    assert settings.engine_arguments.has_tokenizer is is_wanted
+    assert settings.engine_arguments.values["skip_tokenizer_init"] is not is_wanted

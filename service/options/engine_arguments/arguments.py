@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from service.options.resolve import Resolution
 
 # TensorRT-LLM's own, where a file takes the value away.
-_BATCH, _STEP_TOKENS, _BLOCK_TOKENS, _TRANSFER_MS = 2048, 8192, 32, 60_000
+_BATCH, _STEP_TOKENS, _BLOCK_TOKENS = 2048, 8192, 32
+# Beside those that the worker reads by itself: a value of another type would break the engine late, or be
+# misread by its driver. A quoted "false" is true to that and false to TensorRT-LLM.
+_BOOLEANS = (
+    "disable_overlap_scheduler", "enable_attention_dp", "enable_iter_perf_stats", "return_perf_metrics",
+    "skip_tokenizer_init", "kv_cache_config.enable_block_reuse", worker_flags.AFFINITY,
+)  # fmt: skip
+_NUMBERS = ("cache_transceiver_config.kv_transfer_timeout_ms", "max_beam_width", "tensor_parallel_size")
+_TEXTS = ("guided_decoding_backend", "reasoning_parser")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,34 +41,20 @@ class EngineArguments:
     """What `LLM` is built with, and what the worker must know of that beforehand. Lengths in tokens.
 
     values: plain data. origins: each value by dotted path, with who gave it.
-    max_batch_size, max_num_tokens: of one of the attention_dp_ranks, which are 1 without attention DP.
-    event_buffer: KV events that may wait for their poll, 0 keeps none.
-    has_request_metrics, has_iteration_stats: whether TensorRT-LLM measures requests and iterations.
-    has_conversations: it keeps a conversation on one rank.
-    chooses_ranks: of a conversation it chooses the rank itself, whatever the router says.
-    kv_transfer_timeout_s: after which a hand-off that nobody fetched is given up.
+    max_batch_size, max_num_tokens: of one rank. chooses_ranks: of a conversation it chooses the rank itself,
+    whatever the router says.
     """
 
     values: Mapping[str, object]
     origins: tuple[tuple[str, Leaf], ...]
     role: Stage
-    attention_dp_ranks: int
     max_batch_size: int
     max_num_tokens: int
     max_seq_len: int | None
-    max_beam_width: int
     kv_block_tokens: int
-    event_buffer: int
-    has_request_metrics: bool
-    has_iteration_stats: bool
-    has_tokenizer: bool
     has_chunked_prefill: bool
-    has_conversations: bool
     chooses_ranks: bool
     trust_remote_code: bool
-    guided_decoding_backend: str | None
-    reasoning_parser: str | None
-    kv_transfer_timeout_s: float
 
     @property
     def besides_model(self) -> dict[str, object]:
@@ -107,38 +101,29 @@ def engine_arguments(
 
 
 def _check_types(reader: Reader) -> None:
-    """What the engine reads by itself from the values, where another type would be misread or break it."""
-    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
-    # A quoted "false" is true to us and false to TensorRT-LLM.
-    for path in ("disable_overlap_scheduler", "kv_cache_config.enable_block_reuse"):
+    for path in _BOOLEANS:
         reader.boolean(path)
+    for path in _NUMBERS:
+        reader.optional_integer(path)
+    for path in _TEXTS:
+        reader.text(path)
+    reader.optional_integer(worker_flags.EVENT_BUFFER, minimum=0)
+    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
     reader.check_texts("lora_config.lora_dir")
     reader.check_group("sleep_config.restore_modes")
 
 
 def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) -> EngineArguments:
-    ranks = reader.integer("tensor_parallel_size", 1)
     _check_types(reader)
-    transfer_ms = reader.integer("cache_transceiver_config.kv_transfer_timeout_ms", _TRANSFER_MS)
     return EngineArguments(
         values=cast("dict[str, object]", plain(tree)),
         origins=tuple(leaves(tree)),
         role=role,
-        attention_dp_ranks=ranks if reader.boolean("enable_attention_dp") else 1,
         max_batch_size=reader.integer("max_batch_size", _BATCH),
         max_num_tokens=reader.integer("max_num_tokens", _STEP_TOKENS),
         max_seq_len=reader.optional_integer("max_seq_len"),
-        max_beam_width=reader.integer("max_beam_width", 1),
         kv_block_tokens=reader.integer("kv_cache_config.tokens_per_block", _BLOCK_TOKENS),
-        event_buffer=reader.integer(worker_flags.EVENT_BUFFER, 0, minimum=0),
-        has_request_metrics=reader.boolean("return_perf_metrics"),
-        has_iteration_stats=reader.boolean("enable_iter_perf_stats"),
-        has_tokenizer=not reader.boolean("skip_tokenizer_init"),
         has_chunked_prefill=reader.boolean("enable_chunked_prefill"),
-        has_conversations=reader.boolean(worker_flags.AFFINITY),
         chooses_ranks=resolution["conversation_affinity_dp_rank_source"].value == "engine",
         trust_remote_code=reader.boolean("trust_remote_code"),
-        guided_decoding_backend=reader.text("guided_decoding_backend"),
-        reasoning_parser=reader.text("reasoning_parser"),
-        kv_transfer_timeout_s=transfer_ms / 1000,
     )

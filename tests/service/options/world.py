@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from service.options.tables import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from service.options.engine_arguments import EngineArguments
     from service.options.option import Option
 
 _COMMON_FIELDS = ("namespace", "kv_state_endpoint", "default_thinking_mode")
@@ -61,3 +62,12 @@ def with_tensorrt(version: str = "1.3.0rc22") -> EngineFacts:
 def options(names: Sequence[str] = ()) -> list[Option]:
     """Options of the table: all, or those with these names."""
     return [option for option in OPTIONS if not names or option.name in names]
+
+
+def value(arguments: EngineArguments | None, path: str) -> object:
+    """What `LLM` gets there; None where it gets nothing."""
+    assert arguments is not None
+    found: Any = arguments.values
+    for name in path.split("."):
+        found = (found or {}).get(name)
+    return found

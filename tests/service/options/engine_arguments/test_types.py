@@ -30,6 +30,12 @@ def _with(path: str, value: object) -> str:
         ("lora_config.lora_dir", ["/adapters/law", 5], "a list of texts"),
         ("sleep_config.restore_modes", 5, "an object"),
         ("sleep_config.restore_modes", ["kv_cache"], "an object"),
+        ("enable_attention_dp", "yes", "true or false"),
+        ("skip_tokenizer_init", 1, "true or false"),
+        ("max_beam_width", 0, "a whole number from 1 up"),
+        ("cache_transceiver_config.kv_transfer_timeout_ms", 0.5, "a whole number from 1 up"),
+        ("kv_cache_config.event_buffer_max_size", -1, "a whole number from 0 up"),
+        ("reasoning_parser", 5, "a text"),
         ("kv_cache_config.free_gpu_memory_fraction", "0.9", "a number from 0 to 1"),
     ],
 )
