@@ -15,12 +15,6 @@ from protocols.steps import Delta, EngineId, EngineStep, KvCleared, ProcessorUse
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The driver's tasks are asyncio's."""
-    return "asyncio"
-
-
 def delta(number: int) -> Delta:
     """One token of one request."""
     return Delta(EngineId(number), [number])

@@ -16,12 +16,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The driver's tasks are asyncio's."""
-    return "asyncio"
-
-
-@pytest.fixture
 def left_behind() -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends by nothing but a signal."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:

@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One loop for all: an engine's answers belong to the loop that it began in."""
-    return "asyncio"
-
-
 @pytest.fixture(scope="module", params=["llguidance", "xgrammar"])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """With the doubles on the path of all processes."""

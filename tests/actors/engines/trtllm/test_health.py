@@ -15,12 +15,6 @@ from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The driver's tasks are asyncio's."""
-    return "asyncio"
-
-
 def test_the_librarys_own_cause_is_told() -> None:
     """The first fatal error it noted."""
     llm, cause = ScriptedLLM(), RuntimeError("a worker has gone")

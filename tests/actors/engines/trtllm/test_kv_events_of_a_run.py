@@ -34,12 +34,6 @@ PACE = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, silent_s=0.01, most_failur
 PATIENCE_S, WAIT_S = 30.0, 0.05
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The library knows no other."""
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Whatever becomes of the engine."""

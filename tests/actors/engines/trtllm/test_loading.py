@@ -24,12 +24,6 @@ pytestmark = pytest.mark.anyio
 Build = Callable[..., Any]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The driver's tasks are asyncio's."""
-    return "asyncio"
-
-
 def config(**settings: Any) -> TrtllmConfig:
     """Of a small engine."""
     return TrtllmConfig(model_path=Path("model"), vocab_size=100, context_length=64, **settings)

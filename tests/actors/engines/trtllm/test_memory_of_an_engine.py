@@ -24,12 +24,6 @@ ABLE: dict[str, Any] = {"sleep_config": {}, "kv_cache_config": {"enable_block_re
 BOTH = ("kv_cache", "model_weights")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The library knows no other."""
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _double() -> Iterator[None]:
     with double_on_path():

@@ -28,12 +28,6 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """It waits for threads on asyncio's loop."""
-    return "asyncio"
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_tokenizer(tmp_path / "model")
 

@@ -25,12 +25,6 @@ STEERED, FAILING, PLAIN = EngineId(1), EngineId(2), EngineId(3)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The driver lives on asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[TrtllmEngine]:
     """On the double, with a tiny model."""
     from tests.actors.engines.torch.tiny_models import make_model, save

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -12,15 +12,13 @@ from protocols.errors import EngineShutdown, FailureCause, GenerationFailed, Inv
 from protocols.telemetry import CancelReason, Outcome
 from tests.actors.engines.trtllm.report_world import PATIENCE_S, answer, ask, check_next, open_reports
 from tests.actors.engines.trtllm.trap_world import config_of, ids
-from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.actors.world import World
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 
 def said(ids_: list[int], finish: str = "", index: int = 0) -> dict[str, Any]:
@@ -44,24 +42,7 @@ TRAPS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-async def world(anyio_backend: object, _double: None, folder: Path) -> AsyncIterator[World]:
+async def world(anyio_backend: object, double: None, folder: Path) -> AsyncIterator[World]:
     """One for all whom it survives."""
     async with open_reports(config_of(folder), {"traps": TRAPS}) as opened:
         yield opened

@@ -24,12 +24,6 @@ BLOCK = 4
 WIDE, FOLDED = 2**64 - 5, -5
 
 
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The driver lives on asyncio."""
-    return "asyncio", {"use_uvloop": True}
-
-
 def dictated() -> list[dict[str, Any]]:
     """Word for word as it was reported, and then what makes no sense."""
     first, second = Telling(rank=0), Telling(rank=1)

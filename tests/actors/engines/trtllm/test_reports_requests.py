@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,28 +14,15 @@ from tests.actors.engines.trtllm.report_world import answer, arrived, ask, check
 from tests.actors.engines.trtllm.trap_world import config_of, ids
 from tests.conformance.byte_tokenizer import write_byte_tokenizer
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.actors.world import World
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 CONTEXT = 64
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +39,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def world(anyio_backend: object, _double: None, folder: Path, journal: Path) -> AsyncIterator[World]:
+async def world(anyio_backend: object, double: None, folder: Path, journal: Path) -> AsyncIterator[World]:
     """A context of 64 that only the engine's own arguments tell of."""
     config = config_of(folder, max_seq_len=CONTEXT)
     async with open_reports(config, {"journal": str(journal)}) as opened:
@@ -60,7 +47,7 @@ async def world(anyio_backend: object, _double: None, folder: Path, journal: Pat
 
 
 @pytest.fixture(scope="module")
-async def roomy(anyio_backend: object, _double: None, folder: Path) -> AsyncIterator[World]:
+async def roomy(anyio_backend: object, double: None, folder: Path) -> AsyncIterator[World]:
     """Room for long answers, constraints, and passes of 23 tokens."""
     config = config_of(
         folder,

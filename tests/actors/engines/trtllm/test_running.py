@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The driver's tasks are asyncio's."""
-    return "asyncio"
-
-
 @dataclass
 class Engine:
     """What there is of one, and who was told what."""

@@ -34,12 +34,6 @@ PATIENCE_S = 10.0
 TELLING = "actors.engines.trtllm.telling"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The library knows no other."""
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.engines.trtllm.telling.PollThread", partial(PollThread[Any], pace=PACE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,11 @@ from protocols.steps import FinishReason
 from tests.actors.engines.trtllm.trap_world import PLAIN, check_untouched, config_of, ids, open_trapped
 from tests.conformance.reader import EngineReader, Heard
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120), pytest.mark.usefixtures("double")]
 
 REQUESTS, AT_ONCE, MOST_MUTE = 150, 20, 3
 STORIES = 4
@@ -48,18 +47,6 @@ class Asked:
     heard: Heard
     trap: int | None
     is_aborted: bool = False
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The driver lives on asyncio."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
 
 
 @pytest.fixture

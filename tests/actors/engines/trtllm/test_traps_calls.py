@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,13 +22,12 @@ from tests.actors.engines.trtllm.trap_world import (
     outcome,
 )
 from tests.conformance.reader import EngineReader, make_spec
-from tests.doubles.trtllm_llms import CONTEXT, write_folder
-from tests.doubles.trtllm_site import double_on_path
+from tests.doubles.trtllm_llms import CONTEXT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 LEAVES = (10,)
 LEAVES_LATE = (11,)
@@ -39,24 +38,7 @@ TRAPS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-async def reader(anyio_backend: object, _double: None, folder: Path) -> AsyncIterator[EngineReader]:
+async def reader(anyio_backend: object, double: None, folder: Path) -> AsyncIterator[EngineReader]:
     """One for all whom it survives."""
     adapter = folder / "adapter"
     adapter.mkdir()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -30,33 +30,16 @@ from tests.actors.engines.trtllm.trap_world import (
 )
 from tests.conformance.promises_life import STOP_LIMIT_S, stop
 from tests.conformance.reader import EngineReader, Heard, make_spec
-from tests.doubles.trtllm_llms import CONTEXT, changed_environ, write_folder
-from tests.doubles.trtllm_site import SCRIPT, double_on_path
+from tests.doubles.trtllm_llms import CONTEXT, changed_environ
+from tests.doubles.trtllm_site import SCRIPT
 from tests.e2e.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 LONG = CONTEXT - 10
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("model"))
 
 
 def late(text: str, **trap: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Every one of them closes on a request that runs beside another, which shall noti
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +23,8 @@ from tests.actors.engines.trtllm.trap_world import (
 )
 from tests.conformance.reader import EngineReader, Heard
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 FAILED = "the engine failed on this request (RequestError)"
 EOS, LENGTH, STOP, CANCELLED = (
@@ -107,20 +106,8 @@ def prompt_of(place: int) -> tuple[int, int, int]:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
-
-
-@pytest.fixture(scope="module")
 async def reader(
-    anyio_backend: object, _double: None, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: object, double: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[EngineReader]:
     """One engine with all traps."""
     traps: list[dict[str, Any]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -17,14 +17,13 @@ from protocols.spec import GenerationSpec, Stage, StopRules
 from protocols.steps import Delta, EngineId, FinishReason
 from tests.actors.engines.trtllm.trap_world import PLAIN, config_of, ids, open_trapped
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conformance.reader import EngineReader
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 TRANSCEIVER: dict[str, Any] = {"backend": "UCX", "kv_transfer_timeout_ms": 60_000}
 PATIENCE_S = 15.0
@@ -32,18 +31,6 @@ FAILED = "the engine failed on this request (RequestError)"
 ASKED = GenerationSpec(prompt=PLAIN, stop=StopRules(max_tokens=6))
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
 
 
 @dataclass
@@ -62,7 +49,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 async def pair(
-    anyio_backend: object, _double: None, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: object, double: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pair]:
     """One that answers, for all."""
     folder = write_folder(tmp_path_factory.mktemp("model"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,30 +16,17 @@ from tests.actors.engines.trtllm.trap_world import open_trapped
 from tests.conformance.byte_tokenizer import VOCAB_SIZE
 from tests.conformance.reader import EngineReader
 from tests.conformance.tiny_llama import CONTEXT, write_tiny_llama
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # The engine's process imports torch and transformers.
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120), pytest.mark.usefixtures("double")]
 
 MOST = 12
 WARM = Sampling(temperature=1.0, seed=3)
 GREEDY = GenerationSpec(prompt=(5, 6, 7), stop=StopRules(max_tokens=MOST))
 DRAWN = msgspec.structs.replace(GREEDY, sampling=WARM)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """One loop for all, since an engine's answers belong to the loop that it began in."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +37,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def reader(
-    anyio_backend: object, _double: None, journal: Path, tmp_path_factory: pytest.TempPathFactory
+    anyio_backend: object, double: None, journal: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[EngineReader]:
     """Beams, a response every five tokens, and several greedy choices allowed."""
     arguments: dict[str, Any] = {

@@ -6,7 +6,6 @@ None of it is needed to answer: whatever happens there, requests are served.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from tests.actors.engines.trtllm.trap_world import (
 )
 from tests.conformance.reader import EngineReader, make_spec
 from tests.doubles.trtllm_llms import write_folder
-from tests.doubles.trtllm_site import double_on_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,24 +33,12 @@ if TYPE_CHECKING:
     from actors.engines.trtllm import TrtllmConfig
     from protocols.steps import EngineStep
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60), pytest.mark.usefixtures("double")]
 
 # The polls wait in the engine; the pauses are not what is tested.
 PACE = PollPace(rest_s=0.0, idle_s=0.0, failed_s=0.0, silent_s=0.01, most_failures=3)
 PATIENCE_S = 15.0
 BLOCK = 4
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The driver lives on asyncio."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    with double_on_path():
-        yield
 
 
 @pytest.fixture(autouse=True)
