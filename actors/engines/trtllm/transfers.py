@@ -16,23 +16,18 @@ from typing import Any
 class PendingTransfers:
     """How many there may be. Event loop.
 
-    timeout_s: how long the engine keeps a cache that nobody reads. None: for ever, and every answer counts
-    for ever too.
+    timeout_s: how long the engine keeps a cache that nobody reads.
     """
 
-    def __init__(self, clock: Callable[[], float], timeout_s: float | None) -> None:
+    def __init__(self, clock: Callable[[], float], timeout_s: float) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
         # Until when each counts; in order, as all wait equally long.
         self._ends_s: deque[float] = deque()
-        self._endless = 0
 
     def answered(self, timing: Any) -> None:
         """A prefill's answer has come; once each. timing: its ``timing_metrics``, or None."""
         if is_over(timing):
-            return
-        if self._timeout_s is None:
-            self._endless += 1
             return
         self._drop_ended()
         self._ends_s.append(self._clock() + self._timeout_s)
@@ -41,7 +36,7 @@ class PendingTransfers:
     def count(self) -> int:
         """Never too low."""
         self._drop_ended()
-        return len(self._ends_s) + self._endless
+        return len(self._ends_s)
 
     def _drop_ended(self) -> None:
         now_s = self._clock()

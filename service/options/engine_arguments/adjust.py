@@ -23,6 +23,7 @@ from service.options.engine_arguments.worker_flags import (
     EVENT_BUFFER,
     EVENT_BUFFER_EVENTS,
     TRANSCEIVER,
+    TRANSFER_TIME,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
 
+# TensorRT-LLM's own, in milliseconds.
+_TRANSFER_MS = 60_000
 _BLOCK_REUSE = "kv_cache_config.enable_block_reuse"
 _HASHES = "kv_cache_config.kv_cache_event_hash_algo"
 _NO_TOKENIZER = "skip_tokenizer_init"
@@ -50,6 +53,7 @@ class Adjustment:
         """The arguments as they are handed over."""
         self._check_model(tree)
         self._check_transceiver(tree)
+        self._check_transfers(tree)
         self._check_affinity(tree)
         self._check_metrics(tree)
         self._check_tags(tree)
@@ -75,6 +79,26 @@ class Adjustment:
                 None,
                 f"no KV cache is handed over without it, and {self.resolution['disaggregation_mode'].where} "
                 f"{self.role.value} needs that; leave it out to get UCX",
+            )
+
+    def _check_transfers(self, tree: Tree) -> None:
+        """Nobody tells a prefill engine when its caches have been read: it keeps each for the same time."""
+        if self.role is not Stage.PREFILL:
+            return
+        kept_ms = value_at(tree, TRANSFER_TIME) if find(tree, TRANSFER_TIME) else _TRANSFER_MS
+        if kept_ms is None:
+            why = "a prefill worker could never be sure that it has been read; give milliseconds"
+            self.complaints.refuse(_place(tree, TRANSFER_TIME), None, why)
+        elif isinstance(kept_ms, int):
+            self._check_drain(kept_ms / 1000)
+
+    def _check_drain(self, kept_s: float) -> None:
+        drain_s = self.resolution.get("drain_timeout", float)
+        if drain_s < kept_s:
+            where = self.resolution["drain_timeout"].where or "--drain-timeout"
+            self.complaints.warn(
+                f"{where}: a drain of {drain_s:g} s ends before the {kept_s:g} s for which decode workers "
+                f"may read what was handed over; give {kept_s + 5:g}, or a shorter {TRANSFER_TIME}"
             )
 
     def _check_affinity(self, tree: Tree) -> None:

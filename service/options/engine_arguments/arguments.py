@@ -32,7 +32,7 @@ _BOOLEANS = (
     "disable_overlap_scheduler", "enable_attention_dp", "enable_iter_perf_stats", "return_perf_metrics",
     "skip_tokenizer_init", "kv_cache_config.enable_block_reuse", worker_flags.AFFINITY,
 )  # fmt: skip
-_NUMBERS = ("cache_transceiver_config.kv_transfer_timeout_ms", "max_beam_width", "tensor_parallel_size")
+_NUMBERS = (worker_flags.TRANSFER_TIME, "max_beam_width", "tensor_parallel_size")
 _TEXTS = ("guided_decoding_backend", "reasoning_parser")
 
 

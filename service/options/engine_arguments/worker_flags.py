@@ -33,6 +33,7 @@ AFFINITY = "attention_dp_config.kv_cache_routing_conversation_affinity"
 EVENT_BUFFER = "kv_cache_config.event_buffer_max_size"
 PARTIAL_REUSE = "kv_cache_config.enable_partial_reuse"
 TRANSCEIVER = "cache_transceiver_config.backend"
+TRANSFER_TIME = "cache_transceiver_config.kv_transfer_timeout_ms"
 
 # Events that may wait for their poll.
 EVENT_BUFFER_EVENTS = 100_000

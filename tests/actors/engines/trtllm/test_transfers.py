@@ -53,17 +53,6 @@ def test_an_answer_whose_cache_has_been_read_does_not_count() -> None:
     assert transfers.count == 0
 
 
-def test_without_a_time_out_every_answer_counts_for_ever() -> None:
-    """What is not known to be over is pending."""
-    clock = Clock()
-    transfers = PendingTransfers(clock, timeout_s=None)
-
-    transfers.answered(None)
-    clock.now_s += 10**6
-
-    assert transfers.count == 1
-
-
 @pytest.mark.parametrize(
     "unknown",
     [

@@ -99,6 +99,35 @@ def test_a_role_that_hands_over_needs_a_way(value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("drain_s", "kept_ms", "is_told"),
+    [(None, None, True), (59, None, True), (60, None, False), (None, 35_000, False), (None, 35_001, True)],
+)
+def test_a_drain_that_ends_before_its_transfers_is_told(
+    drain_s: int | None, kept_ms: int | None, is_told: bool
+) -> None:
+    """Decode workers would lose what they read. At both defaults too; no other role hands anything over."""
+    words = [] if drain_s is None else ["--drain-timeout", str(drain_s)]
+    if kept_ms is not None:
+        words += [_override(cache_transceiver_config={"kv_transfer_timeout_ms": kept_ms})]
+    beginning = (
+        f"--drain-timeout: a drain of {drain_s or 35} s ends before the {(kept_ms or 60_000) / 1000:g} s"
+    )
+    told = load(*_TRTLLM, *_PREFILL, *words).warnings
+    assert [line.startswith(beginning) for line in told] == [True] * is_told
+    assert load(*_TRTLLM, *_DECODE, *words).warnings == ()
+
+
+def test_a_prefill_worker_must_know_how_long_it_is_read() -> None:
+    """No time at all would leave it unsure for ever; a decode worker does not care."""
+    endless = _override(cache_transceiver_config={"kv_transfer_timeout_ms": None})
+    line = refused(*_TRTLLM, *_PREFILL, endless)
+    assert line.startswith("--override-engine-args:cache_transceiver_config.kv_transfer_timeout_ms: ")
+    assert line.endswith("give milliseconds")
+    of_decode = _arguments(*_DECODE, endless).values["cache_transceiver_config"]
+    assert of_decode == {"backend": "UCX", "kv_transfer_timeout_ms": None}
+
+
+@pytest.mark.parametrize(
     ("role", "component"), [("agg", "backend"), ("decode", "backend"), ("prefill", "prefill")]
 )
 def test_a_prefill_worker_registers_beside_the_others(role: str, component: str) -> None:
