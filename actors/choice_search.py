@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from actors.lacking import lacking
 from protocols.engine import EngineCapabilities
 from protocols.errors import InvalidRequest
 from protocols.requests import SamplingOptions
@@ -11,6 +12,7 @@ from protocols.spec import Search
 
 # Beyond, a sum of log-probabilities times a power of the length leaves the range of 32-bit floats.
 _LENGTH_PENALTY = 10.0
+_ONE_PLACE = "it runs one sequence at a time (--max-num-seqs, --max-batch-size)"
 
 
 def choice_search(
@@ -18,11 +20,16 @@ def choice_search(
 ) -> Search | None:
     """None where every choice that is made is returned. Raises InvalidRequest."""
     width = n if options.best_of is None else options.best_of
+    why_no_beams = _why_no_beams(can, capacity)
     if options.use_beam_search:
-        return _beams(options, width, n, engine, min(can.max_beams, capacity))
+        if why_no_beams:
+            raise lacking("sampling_options.use_beam_search", True, engine, why_no_beams)
+        return _beams(options, width, n, min(can.max_beams, capacity))
     if options.length_penalty is not None:
-        why = " without use_beam_search" if can.max_beams > 1 else f"; engine {engine!r} does no beam search"
-        raise InvalidRequest("sampling_options.length_penalty", options.length_penalty, f"nothing{why}")
+        field, penalty = "sampling_options.length_penalty", options.length_penalty
+        if why_no_beams:
+            raise lacking(field, penalty, engine, why_no_beams)
+        raise InvalidRequest(field, penalty, "nothing without use_beam_search")
     most = min(can.max_best_of, capacity)
     if width == n:
         return None
@@ -32,10 +39,13 @@ def choice_search(
     return Search(width=width)
 
 
-def _beams(options: SamplingOptions, width: int, n: int, engine: str, most: int) -> Search:
-    if most < 2:
-        allowed = f"nothing; engine {engine!r} does not support it (TensorRT-LLM: --max-beam-width)"
-        raise InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
+def _why_no_beams(can: EngineCapabilities, capacity: int) -> str:
+    if can.max_beams < 2:
+        return can.no_beams
+    return _ONE_PLACE if capacity < 2 else ""
+
+
+def _beams(options: SamplingOptions, width: int, n: int, most: int) -> Search:
     if n > most:
         raise InvalidRequest("sampling_options.n", n, f"at most {most} of so many beams")
     if not n <= width <= most:

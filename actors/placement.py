@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, cast
 
+from actors.lacking import lacking
 from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, Routing
@@ -17,6 +18,12 @@ _LONGEST_SALT = 1024
 _LONGEST_CONVERSATION = 1024
 # TensorRT-LLM's priority of a request that names none.
 _USUAL = 0.5
+# Why a hand-off has no place: by the role of the worker.
+_TAKES_NONE = {
+    Stage.WHOLE: "this worker is not a decode worker, and serves requests whole",
+    Stage.PREFILL: "a prefill worker makes it",
+    Stage.DECODE: "a health probe is served whole",
+}
 BYPASS = "x-bypass-remote-prefill"
 """Annotation of a request that its decode worker shall serve whole."""
 
@@ -38,12 +45,12 @@ def place(request: GenerateRequest, engine: str, can: EngineCapabilities, info: 
     """Raises InvalidRequest: field, value, what is allowed."""
     routing = request.routing or Routing()
     stage = _stage(request, can.role)
-    handoff = _handoff(request, stage, can.role, engine)
+    handoff = _handoff(request, stage, can.role)
     conversation = _conversation(request) if can.has_conversations else None
     return Placement(
         rank=_rank(routing, can, info, has_conversation=conversation is not None),
         conversation_id=conversation,
-        adapter=_adapter(routing.lora_name, engine, can.adapters),
+        adapter=_adapter(routing.lora_name, engine, can),
         stage=stage,
         handoff=handoff,
         priority=_priority(routing.priority, request.priority),
@@ -60,13 +67,12 @@ def _stage(request: GenerateRequest, role: Stage) -> Stage:
     return Stage.WHOLE if is_left_alone and BYPASS in (request.annotations or ()) else role
 
 
-def _handoff(request: GenerateRequest, stage: Stage, role: Stage, engine: str) -> dict[str, Any] | None:
+def _handoff(request: GenerateRequest, stage: Stage, role: Stage) -> dict[str, Any] | None:
     found = request.prefill_result
     if stage is not Stage.DECODE:
         if found is None:
             return None
-        whose = "a prefill worker" if role is Stage.PREFILL else f"engine {engine!r} in this role"
-        raise InvalidRequest("prefill_result", "an answer", f"nothing; {whose} does not support it")
+        raise InvalidRequest("prefill_result", "an answer", f"nothing; {_TAKES_NONE[role]}")
     if found is None:
         allowed = f"the answer of a prefill worker (or the annotation {BYPASS})"
         raise InvalidRequest("prefill_result", None, allowed)
@@ -96,11 +102,12 @@ def _conversation(request: GenerateRequest) -> str | None:
     return _name("agent_context.session_id", session.strip(), _LONGEST_CONVERSATION)
 
 
-def _adapter(name: str | None, engine: str, known: frozenset[str]) -> str | None:
-    if name is None or name in known:
+def _adapter(name: str | None, engine: str, can: EngineCapabilities) -> str | None:
+    if name is None or name in can.adapters:
         return name
-    allowed = f"one of {', '.join(sorted(known))}" if known else f"nothing; engine {engine!r} has no adapters"
-    raise InvalidRequest("routing.lora_name", name, allowed)
+    if not can.adapters:
+        raise lacking("routing.lora_name", name, engine, can.no_adapters)
+    raise InvalidRequest("routing.lora_name", name, f"one of {', '.join(sorted(can.adapters))}")
 
 
 def _priority(of_router: float | None, of_caller: float | None) -> float:

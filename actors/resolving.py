@@ -14,9 +14,10 @@ from typing import Any
 
 from actors.asked_processors import asked_processors
 from actors.choice_search import choice_search
+from actors.lacking import lacking
 from actors.placement import place
 from actors.together import check_together
-from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.engine import NEVER, EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
 from protocols.spec import (
@@ -92,8 +93,6 @@ class SpecRules:
         return spec
 
     def _refuse_unsupported(self, request: GenerateRequest) -> None:
-        can = self.capabilities
-        thinking = request.stop_conditions.max_thinking_tokens
         asked: dict[str, object] = {
             "multi_modal_data": request.multi_modal_data,
             "multi_modal_uuids": request.multi_modal_uuids,
@@ -101,11 +100,13 @@ class SpecRules:
             "prompt_embeds": request.prompt_embeds,
             "encoder_result": request.encoder_result,
             "bootstrap_info": request.bootstrap_info,
-            "stop_conditions.max_thinking_tokens": None if can.has_thinking_budget else thinking,
         }
         for field, value in asked.items():
             if value is not None:
-                raise InvalidRequest(field, value, f"nothing; engine {self.engine!r} does not support it")
+                raise lacking(field, value, self.engine)
+        thinking, why = request.stop_conditions.max_thinking_tokens, self.capabilities.no_thinking_budget
+        if thinking is not None and why:
+            raise lacking("stop_conditions.max_thinking_tokens", thinking, self.engine, why)
 
     def _check_prompt(self, token_ids: list[int], stage: Stage) -> None:
         length, context = len(token_ids), self.info.context_length
@@ -151,7 +152,7 @@ class SpecRules:
                 continue
             value, neutral = getattr(sampling, name), getattr(_NEUTRAL, name)
             if value != neutral:
-                allowed = f"{neutral} only; engine {self.engine!r} does not support it"
+                allowed = f"{neutral} only; engine {self.engine!r}: {NEVER}"
                 raise InvalidRequest(f"sampling_options.{name}", value, allowed)
 
     def _guided(self, options: SamplingOptions) -> Guided | None:
@@ -162,8 +163,7 @@ class SpecRules:
         field = "sampling_options.guided_decoding"
         kinds = [kind.value for kind in GuidedKind if kind in self.capabilities.guided]
         if not kinds:
-            why = self.capabilities.unguided or f"engine {self.engine!r} does no guided decoding"
-            raise InvalidRequest(field, asked, f"nothing; {why}")
+            raise lacking(field, asked, self.engine, self.capabilities.no_guided)
         if len(asked) != 1 or not set(asked) <= set(kinds):
             raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}")
         ((kind, constraint),) = asked.items()
@@ -202,17 +202,22 @@ class SpecRules:
 
     def _output(self, request: GenerateRequest) -> Output:
         output = request.output_options
-        most = self.capabilities.max_logprobs
-        self._check_logprobs("logprobs", output.logprobs, most)
-        prompt_most = most if self.capabilities.has_prompt_logprobs else None
-        self._check_logprobs("prompt_logprobs", output.prompt_logprobs, prompt_most)
+        why = NEVER if self.capabilities.max_logprobs is None else ""
+        self._check_logprobs("logprobs", output.logprobs, why)
+        self._check_logprobs(
+            "prompt_logprobs", output.prompt_logprobs, why or self.capabilities.no_prompt_logprobs
+        )
         return Output(logprobs=output.logprobs, prompt_logprobs=output.prompt_logprobs)
 
-    def _check_logprobs(self, name: str, asked: int | None, most: int | None) -> None:
-        """Alternatives per token; most=None where the engine gives none at all."""
-        if asked is not None and (most is None or not 0 <= asked <= most):
-            nothing = f"nothing; engine {self.engine!r} gives no {name.replace('_', ' ')}"
-            raise InvalidRequest(f"output_options.{name}", asked, nothing if most is None else f"0 to {most}")
+    def _check_logprobs(self, name: str, asked: int | None, why_none: str) -> None:
+        """Alternatives per token."""
+        if asked is None:
+            return
+        field, most = f"output_options.{name}", self.capabilities.max_logprobs or 0
+        if why_none:
+            raise lacking(field, asked, self.engine, why_none)
+        if not 0 <= asked <= most:
+            raise InvalidRequest(field, asked, f"0 to {most}")
 
     def _id_range(self) -> str:
         return f"token ids from 0 to {self.info.vocab_size - 1}"

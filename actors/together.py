@@ -10,8 +10,7 @@ from protocols.spec import GenerationSpec, Stage
 def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
     """Raises InvalidRequest for a pair that the engine would refuse, or obey in part."""
     if spec.stage is not Stage.WHOLE and (spec.n > 1 or spec.search is not None):
-        allowed = "1 choice; a KV cache is handed over for one answer only"
-        raise InvalidRequest("sampling_options.n", spec.n, allowed)
+        raise _too_many(spec, "1 choice; a KV cache is handed over for one answer only")
     is_beam = spec.search is not None and spec.search.is_beam
     if is_beam and spec.processors:
         allowed = "nothing with logits processors, which take one sequence at a time"
@@ -21,6 +20,14 @@ def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
             "at most 1 with a constraint: the engine would hold back the end of an answer that is complete"
         )
         raise InvalidRequest("stop_conditions.min_tokens", spec.stop.min_tokens, allowed)
-    if spec.sequences > 1 and not is_beam and spec.sampling.is_greedy and can.greedy_choices:
-        allowed = f"1 choice without sampling, or a temperature; {can.greedy_choices}"
-        raise InvalidRequest("sampling_options.n", spec.n, allowed)
+    if spec.sequences > 1 and not is_beam and spec.sampling.is_greedy and can.no_greedy_choices:
+        raise _too_many(spec, f"1 choice without sampling, or a temperature; {can.no_greedy_choices}")
+
+
+def _too_many(spec: GenerationSpec, allowed: str) -> InvalidRequest:
+    """Names the option that asks for several."""
+    if spec.n > 1 or spec.search is None:
+        return InvalidRequest("sampling_options.n", spec.n, allowed)
+    if spec.search.is_beam:
+        return InvalidRequest("sampling_options.use_beam_search", value=True, allowed=allowed)
+    return InvalidRequest("sampling_options.best_of", spec.search.width, allowed)

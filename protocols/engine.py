@@ -18,22 +18,28 @@ from protocols.steps import EngineId, EngineStep
 _MOST_KNOWN = 1 << 20
 _KNOWN_TO_POOL = 8
 
+NEVER = "it is not supported"
+"""Why an engine lacks what it has in no configuration."""
+
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do. The resolver refuses everything else before the engine sees it.
+
+    What may be lacking has the reason beside it, for callers to read: ``no_...``. It is "" where nothing
+    is lacking; beside a set or a number it counts only where that says that there is nothing.
 
     can_pause: one request can be held back while the others go on.
     sampling: names of the sampling options that change its output.
     max_n: choices per request. max_logprobs: alternatives per token; None means no logprobs.
     guided: the forms of constraints it obeys. processors: names of the logits processors it can run.
     role: what a worker with it does of a request; WHOLE is an aggregated worker.
+    no_prompt_logprobs: of the tokens of a prompt.
     adapters: names of the LoRA adapters it has. max_beams: beams of one beam search; 1 means none.
     max_best_of: samples of which the best are returned; 0 means that all are.
     has_conversations: it keeps the requests of a conversation on one attention-DP rank.
     obeys_ranks: it serves a request on the rank that a router chose.
-    has_thinking_budget: it ends reasoning that gets too long.
-    greedy_choices: how to let it make several greedy choices of one request; "" where it does.
-    unguided: why it obeys no constraint; "" says that it never does.
+    no_thinking_budget: to end reasoning that gets too long.
+    no_greedy_choices: several of one request, without sampling.
     holds_back_guided: whether a constraint goes together with ``min_tokens``.
     """
 
@@ -41,18 +47,20 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     sampling: frozenset[str] = frozenset()
     max_n: int = 1
     max_logprobs: int | None = None
-    has_prompt_logprobs: bool = False
+    no_prompt_logprobs: str = NEVER
     guided: frozenset[GuidedKind] = frozenset()
+    no_guided: str = NEVER
     processors: frozenset[str] = frozenset()
     role: Stage = Stage.WHOLE
     adapters: frozenset[str] = frozenset()
+    no_adapters: str = NEVER
     max_beams: int = 1
+    no_beams: str = NEVER
     max_best_of: int = 0
     has_conversations: bool = False
     obeys_ranks: bool = True
-    has_thinking_budget: bool = False
-    greedy_choices: str = ""
-    unguided: str = ""
+    no_thinking_budget: str = NEVER
+    no_greedy_choices: str = ""
     holds_back_guided: bool = True
 
 

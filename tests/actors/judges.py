@@ -19,7 +19,7 @@ ALL_SAMPLING = frozenset(
     }
 )  # fmt: skip
 EVERYTHING = EngineCapabilities(
-    can_pause=True, sampling=ALL_SAMPLING, max_n=8, max_logprobs=20, has_prompt_logprobs=True
+    can_pause=True, sampling=ALL_SAMPLING, max_n=8, max_logprobs=20, no_prompt_logprobs=""
 )
 NOTHING = EngineCapabilities()
 LARGEST_SEED = 2**64 - 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.choice_search import choice_search
-from protocols.engine import EngineCapabilities
+from protocols.engine import NEVER, EngineCapabilities
 from protocols.errors import InvalidRequest
 from protocols.requests import SamplingOptions
 from protocols.spec import Search, Stage
@@ -88,12 +88,20 @@ class TestBeams:
             error = refusal(5, use_beam_search=True, best_of=best_of)
             assert (error.field, error.value) == ("sampling_options.n", 5)
 
-    @pytest.mark.parametrize(("can", "capacity"), [(EngineCapabilities(), 8), (BEAMS, 1)])
-    def test_an_engine_without_beams(self, can: EngineCapabilities, capacity: int) -> None:
-        """Refused with the option that gives it some."""
-        error = refusal(1, can, capacity, use_beam_search=True)
-        assert error.field == "sampling_options.use_beam_search"
-        assert "--max-beam-width" in error.allowed
+    @pytest.mark.parametrize(
+        ("can", "capacity", "why"),
+        [
+            (EngineCapabilities(no_beams="set --beams"), 8, "set --beams"),
+            (EngineCapabilities(), 8, NEVER),
+            (BEAMS, 1, "--max-num-seqs"),
+        ],
+    )
+    def test_an_engine_without_beams(self, can: EngineCapabilities, capacity: int, why: str) -> None:
+        """Refused with what stands in the way: the engine, its options, or a single place."""
+        for name, value in (("use_beam_search", True), ("length_penalty", 2.0)):
+            error = refusal(1, can, capacity, **{name: value})
+            assert error.field == f"sampling_options.{name}"
+            assert why in error.allowed
 
     @pytest.mark.parametrize("penalty", [-10.0, 0.0, 10.0])
     def test_a_length_penalty_reaches_the_engine(self, penalty: float) -> None:
@@ -135,11 +143,13 @@ def test_what_is_followed_can_be_followed(
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFILL, Stage.DECODE])
-@pytest.mark.parametrize("options", [{"n": 2}, {"best_of": 2}, {"use_beam_search": True}])
+@pytest.mark.parametrize(
+    "options", [{"n": 2}, {"best_of": 2}, {"use_beam_search": True}], ids=lambda o: next(iter(o))
+)
 def test_a_request_of_two_workers_has_one_answer(stage: Stage, options: dict[str, Any]) -> None:
     """Its first token is chosen by the prefill worker, once: other choices would all begin with it."""
     can = EngineCapabilities(sampling=ALL_SAMPLING, max_n=8, max_beams=4, max_best_of=4, role=stage)
     handed = {"prefill_result": {"disaggregated_params": {"a": 1}}} if stage is Stage.DECODE else {}
     with pytest.raises(InvalidRequest) as refused:
         resolve(rules(can), **options, **handed)
-    assert refused.value.field == "sampling_options.n"
+    assert refused.value.field == f"sampling_options.{next(iter(options))}"

@@ -165,7 +165,7 @@ def check_chunk(chunk: GenerateChunk, whole: set[int], sums: dict[int, float]) -
         assert chunk["cum_log_probs"] == sums[index]
 
 
-TELLS = EngineCapabilities(can_pause=True, max_n=2, max_logprobs=20, has_prompt_logprobs=True)
+TELLS = EngineCapabilities(can_pause=True, max_n=2, max_logprobs=20, no_prompt_logprobs="")
 
 
 @pytest.mark.anyio

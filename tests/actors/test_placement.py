@@ -166,7 +166,7 @@ class TestAdapter:
         )
         assert placed(EngineCapabilities(adapters=frozenset({"a"}))).adapter is None
 
-    @pytest.mark.parametrize(("known", "said"), [({"a", "b"}, "one of a, b"), (set(), "no adapters")])
+    @pytest.mark.parametrize(("known", "said"), [({"a", "b"}, "one of a, b"), (set(), "not supported")])
     def test_one_that_it_has_not(self, known: set[str], said: str) -> None:
         """The answer without it would look like the answer with it."""
         error = refusal(EngineCapabilities(adapters=frozenset(known)), routing={"lora_name": "c"})

@@ -295,8 +295,8 @@ class TestOutput:
 
     def test_an_engine_without_logprobs_says_so(self) -> None:
         """Even for 0."""
-        assert "no logprobs" in refusal(rules(NOTHING), logprobs=0).allowed
-        assert "no prompt logprobs" in refusal(rules(NOTHING), prompt_logprobs=0).allowed
+        assert "not supported" in refusal(rules(NOTHING), logprobs=0).allowed
+        assert "not supported" in refusal(rules(NOTHING), prompt_logprobs=0).allowed
 
     @pytest.mark.parametrize("prompt_logprobs", [-1, 21])
     def test_prompt_logprobs_have_the_same_edges(self, prompt_logprobs: int) -> None:
@@ -342,7 +342,6 @@ class TestUnsupported:
             ("mm_processor_kwargs", {"mm_processor_kwargs": {}}),
             ("prompt_embeds", {"prompt_embeds": "QUJD"}),
             ("encoder_result", {"encoder_result": {}}),
-            ("prefill_result", {"prefill_result": {"disaggregated_params": {}}}),
             ("bootstrap_info", {"bootstrap_info": {}}),
             ("routing.lora_name", {"routing": {"lora_name": "ad1"}}),
             ("sampling_options.use_beam_search", {"use_beam_search": True}),

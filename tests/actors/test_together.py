@@ -22,7 +22,7 @@ from protocols.spec import (
 
 GUIDED = Guided(kind=GuidedKind.REGEX, constraint="[a-z]+")
 CAN = EngineCapabilities(max_n=8, max_beams=4, max_best_of=4)
-CANNOT = EngineCapabilities(greedy_choices="set THE_VARIABLE", holds_back_guided=False)
+CANNOT = EngineCapabilities(no_greedy_choices="set THE_VARIABLE", holds_back_guided=False)
 
 
 def spec(*, min_tokens: int = 0, **fields: Any) -> GenerationSpec:
@@ -34,7 +34,7 @@ def spec(*, min_tokens: int = 0, **fields: Any) -> GenerationSpec:
     ("field", "asked"),
     [
         ("sampling_options.n", spec(n=2)),
-        ("sampling_options.n", spec(search=Search(width=2))),
+        ("sampling_options.best_of", spec(search=Search(width=2))),
         ("stop_conditions.min_tokens", spec(guided=GUIDED, min_tokens=2)),
     ],
 )
@@ -65,6 +65,22 @@ def test_two_workers_give_one_answer(stage: Stage) -> None:
     check_together(spec(stage=stage), CAN)
     with pytest.raises(InvalidRequest):
         check_together(spec(stage=stage, n=2, sampling=Sampling(temperature=1.0)), CAN)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("n", {"n": 2}),
+        ("n", {"n": 2, "search": Search(width=3)}),
+        ("best_of", {"search": Search(width=2)}),
+        ("use_beam_search", {"search": Search(width=2, is_beam=True)}),
+    ],
+)
+def test_the_option_that_asks_for_several_is_named(name: str, asked: dict[str, Any]) -> None:
+    """Not ``n``, where that is 1."""
+    with pytest.raises(InvalidRequest) as caught:
+        check_together(spec(stage=Stage.DECODE, **asked), CAN)
+    assert caught.value.field == f"sampling_options.{name}"
 
 
 def test_beams_go_without_processors() -> None:

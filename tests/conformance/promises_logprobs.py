@@ -53,7 +53,7 @@ class LogprobPromises:
 
     async def test_a_prompt_is_told_with_the_first_token(self, reader: EngineReader) -> None:
         """One entry for each token, also of a prompt that lies in the cache, also among neighbours."""
-        if not reader.engine.capabilities.has_prompt_logprobs:
+        if reader.engine.capabilities.no_prompt_logprobs:
             pytest.skip("this engine tells nothing about prompts")
         prompt = tuple(range(20, 60))
         spec = changed(make_spec(prompt, n=most_choices(reader)), output=Output(prompt_logprobs=2))
@@ -69,7 +69,7 @@ class LogprobPromises:
 
     async def test_output_and_prompt_agree(self, reader: EngineReader) -> None:
         """What was said of a token when it was chosen is said of it when it is part of a prompt."""
-        if not reader.engine.capabilities.has_prompt_logprobs:
+        if reader.engine.capabilities.no_prompt_logprobs:
             pytest.skip("this engine tells nothing about prompts")
         said = await reader.complete(changed(make_spec(), output=Output(logprobs=0)))
         prompt = (*said.spec.prompt, *said.tokens)

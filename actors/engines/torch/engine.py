@@ -56,9 +56,9 @@ class TorchEngine:
             sampling=frozenset(Sampling.__struct_fields__),
             max_n=min(MOST_CHOICES, config.max_num_seqs),
             max_logprobs=MOST_LOGPROBS,
-            has_prompt_logprobs=True,
+            no_prompt_logprobs="",
             guided=frozenset() if unguided else frozenset(GuidedKind),
-            unguided=unguided,
+            no_guided=unguided,
             processors=frozenset(config.processors),
         )
         self._preparer = TorchPreparer(config)

@@ -11,32 +11,47 @@ from protocols.spec import Sampling, Stage
 # allow 100 alternatives, of others that is not known.
 MOST_CHOICES = 128
 MOST_LOGPROBS = 20
+# Why something is lacking: each names what would change it.
 _GREEDY = "TensorRT-LLM makes several greedy ones only where TLLM_ALLOW_N_GREEDY_DECODING is set"
 _UNGUIDED = "no guided decoding back-end is configured (--guided-decoding-backend xgrammar or llguidance)"
+_SPLIT_PROMPT = "nobody tells logprobs of a prompt where prefill and decode are two workers"
+_NO_ADAPTERS = "no LoRA adapter is configured (lora_config.lora_dir)"
+_ONE_BEAM = "one beam is configured (--max-beam-width)"
+_SPLIT_BEAMS = "a KV cache is handed over for one answer where prefill and decode are two workers"
+_NO_PARSER = "no reasoning parser is configured (the engine argument reasoning_parser)"
+_NO_TOKENIZER = "its reasoning parser has no tokenizer (the engine argument skip_tokenizer_init)"
 
 
 def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
     """Its queue cannot hold a request back, so that readers' room is reserved for all they may get."""
-    guided = guided_kinds(config.guided_backend)
+    is_whole = config.role is Stage.WHOLE
     return EngineCapabilities(
         can_pause=False,
         sampling=frozenset(Sampling.__struct_fields__),
         max_n=min(MOST_CHOICES, config.batch),
         max_logprobs=MOST_LOGPROBS,
         # A decode worker never sees the prompt's logits, and what a prefill worker says nobody shows.
-        has_prompt_logprobs=config.role is Stage.WHOLE,
-        guided=guided,
+        no_prompt_logprobs="" if is_whole else _SPLIT_PROMPT,
+        guided=guided_kinds(config.guided_backend),
+        no_guided=_UNGUIDED,
         processors=frozenset(config.processors),
         role=config.role,
         adapters=frozenset(config.adapters),
-        max_beams=config.beams,
+        no_adapters=_NO_ADAPTERS,
+        max_beams=config.beams if is_whole else 1,
+        no_beams=_ONE_BEAM if is_whole else _SPLIT_BEAMS,
         max_best_of=MOST_CHOICES,
         has_conversations=config.has_conversations,
         obeys_ranks=not config.chooses_ranks,
-        # A prefill makes no thoughts.
-        has_thinking_budget=config.has_thinking_budget or config.role is Stage.PREFILL,
-        greedy_choices="" if config.allows_greedy_choices else _GREEDY,
-        unguided="" if guided else _UNGUIDED,
+        no_thinking_budget=_why_no_thinking_budget(config),
+        no_greedy_choices="" if config.allows_greedy_choices else _GREEDY,
         # With the grammar complete and its end held back nothing could be chosen: the device would fault.
         holds_back_guided=False,
     )
+
+
+def _why_no_thinking_budget(config: TrtllmConfig) -> str:
+    """A prefill makes no thoughts. Who ends them has to know how a model does it, and to read it."""
+    if config.has_thinking_budget or config.role is Stage.PREFILL:
+        return ""
+    return _NO_TOKENIZER if config.arguments.get("reasoning_parser") else _NO_PARSER

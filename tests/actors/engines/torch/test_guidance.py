@@ -21,7 +21,7 @@ def test_a_release_is_enough_or_is_named(
     monkeypatch.setattr(metadata, "version", lambda _name: version)
     can = TorchEngine(TorchConfig(model_path=Path("model"))).capabilities
     assert bool(can.guided) == is_enough
-    assert (version in can.unguided) != is_enough
+    assert (version in can.no_guided) != is_enough
 
 
 def test_none_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

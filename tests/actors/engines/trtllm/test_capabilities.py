@@ -1,0 +1,97 @@
+"""What TensorRT-LLM lacks in a configuration is refused for the reason that is true there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.engines.trtllm.capabilities import capabilities_of
+from actors.engines.trtllm.config import TrtllmConfig
+from actors.resolving import SpecRules
+from protocols.engine import NEVER, EngineInfo
+from protocols.errors import InvalidRequest
+from protocols.requests import decode_request
+from protocols.spec import Stage
+from tests.doubles.callers import wire_request
+
+INFO = EngineInfo(model="m", context_length=64, max_num_seqs=8, vocab_size=100)
+HANDED = {"prefill_result": {"disaggregated_params": {"opaque": 1}}}
+# What some configuration of this engine gives: the request, and a word of what gives it.
+ASKED: dict[str, tuple[dict[str, Any], str]] = {
+    "stop_conditions.max_thinking_tokens": (
+        {"stop_conditions": {"max_tokens": 8, "max_thinking_tokens": 4}},
+        "reasoning_parser",
+    ),
+    "sampling_options.guided_decoding": (
+        {"sampling_options": {"guided_decoding": {"regex": "a"}}},
+        "--guided-decoding-backend",
+    ),
+    "sampling_options.use_beam_search": (
+        {"sampling_options": {"use_beam_search": True, "best_of": 2}},
+        "--max-beam-width",
+    ),
+    "sampling_options.length_penalty": ({"sampling_options": {"length_penalty": 2.0}}, "--max-beam-width"),
+    "sampling_options.n": ({"sampling_options": {"n": 2}}, "TLLM_ALLOW_N_GREEDY_DECODING"),
+    "sampling_options.best_of": ({"sampling_options": {"best_of": 2}}, "TLLM_ALLOW_N_GREEDY_DECODING"),
+    "routing.lora_name": ({"routing": {"lora_name": "mine"}}, "lora_config.lora_dir"),
+    "annotations": ({"annotations": ["logits-processor:mine"]}, "--logits-processor"),
+}
+OF_TWO_WORKERS: dict[str, dict[str, Any]] = {
+    "output_options.prompt_logprobs": {"output_options": {"prompt_logprobs": 0}},
+    "sampling_options.use_beam_search": {"sampling_options": {"use_beam_search": True, "best_of": 2}},
+    "sampling_options.length_penalty": {"sampling_options": {"length_penalty": 2.0}},
+    "sampling_options.best_of": {"sampling_options": {"best_of": 2}},
+    "sampling_options.n": {"sampling_options": {"n": 2}},
+}
+
+
+def refusal(wire: dict[str, Any], role: Stage = Stage.WHOLE, **arguments: Any) -> InvalidRequest:
+    """Of a worker with this role and these arguments of the engine."""
+    config = TrtllmConfig(
+        model_path=Path("m"), vocab_size=100, context_length=64, role=role, arguments=arguments
+    )
+    judge = SpecRules("trtllm", capabilities_of(config), INFO, capacity=8)
+    handed = HANDED if role is Stage.DECODE else {}
+    with pytest.raises(InvalidRequest) as caught:
+        judge.resolve(decode_request(wire_request(**wire, **handed)))
+    return caught.value
+
+
+@pytest.mark.parametrize("field", ASKED)
+def test_what_some_option_gives_is_refused_with_its_name(field: str) -> None:
+    """Never with words that say that the engine cannot."""
+    wire, option = ASKED[field]
+    error = refusal(wire)
+    assert error.field == field
+    assert option in error.allowed
+    assert NEVER not in error.allowed
+
+
+@pytest.mark.parametrize("role", [Stage.PREFILL, Stage.DECODE])
+@pytest.mark.parametrize("field", OF_TWO_WORKERS)
+def test_what_two_workers_cannot_do_is_not_blamed_on_the_engine(role: Stage, field: str) -> None:
+    """Nor on an option that would change nothing there."""
+    error = refusal(OF_TWO_WORKERS[field], role, max_beam_width=4)
+    assert error.field == field
+    assert "two workers" in error.allowed or "handed over" in error.allowed
+    assert "--max-beam-width" not in error.allowed
+
+
+def test_a_reasoning_parser_without_a_tokenizer_is_told_apart() -> None:
+    """Who has set the one need not look for it."""
+    wire, _ = ASKED["stop_conditions.max_thinking_tokens"]
+    error = refusal(wire, reasoning_parser="deepseek-r1", skip_tokenizer_init=True)
+    assert "skip_tokenizer_init" in error.allowed
+    assert "no reasoning parser" not in error.allowed
+
+
+@pytest.mark.parametrize(
+    ("role", "why"), [(Stage.WHOLE, "is not a decode worker"), (Stage.PREFILL, "makes it")]
+)
+def test_a_hand_off_in_the_wrong_place_is_told_what_the_worker_is(role: Stage, why: str) -> None:
+    """By the prefill worker's, and by the one that serves requests whole."""
+    error = refusal(HANDED, role)
+    assert error.field == "prefill_result"
+    assert why in error.allowed
