@@ -122,7 +122,7 @@ def test_rows_of_one_rank_are_handed_on_as_they_are() -> None:
 def test_what_ranks_have_is_added_up_and_what_an_iteration_did_is_not() -> None:
     """Both rows together would otherwise count twice, or the last one would hide the others."""
     collector = CollectorDouble()
-    changes = {"kvCacheStats__usedNumBlocks": 2, "inflightBatchingStats__numCtxTokens": 5}
+    changes = {"kvCacheStats__usedNumBlocks": 2, "inflightBatchingStats__numCtxTokens": 5, "gpuMemUsage": 24}
     other = stats_row(
         1, rank=1, numActiveRequests=1, numQueuedRequests=0, kvCacheStats__reusedBlocks=0, **changes
     )
@@ -134,6 +134,7 @@ def test_what_ranks_have_is_added_up_and_what_an_iteration_did_is_not() -> None:
         5,
         16,
     )
+    assert second["gpuMemUsage"] == 1024
     assert (second["numCompletedRequests"], second["iterLatencyMS"]) == (1, 10.0)
     assert second["inflightBatchingStats"]["numCtxTokens"] == 5
     assert second["inflightBatchingStats"]["numPausedRequests"] == 2

@@ -49,6 +49,12 @@ class TestStops:
         assert (found.end_id, sorted(found.stop_token_ids)) == (2, [5, 7])
         assert found.include_stop_str_in_output
 
+    @pytest.mark.parametrize(("ends", "pad"), [({5, 2}, 2), (set(), 0)])
+    def test_what_fills_up_is_said_and_is_an_id(self, library: Library, ends: set[int], pad: int) -> None:
+        """Left out, it would be the end id, which is none where nothing ends the answer."""
+        stop = StopRules(max_tokens=9, eos_token_ids=frozenset(ends))
+        assert params(library, stop=stop).pad_id == pad
+
     def test_without_an_end_id_stop_ids_still_count(self, library: Library) -> None:
         """The library's own ``ignore_eos`` would switch them off, too."""
         found = params(library, stop=StopRules(max_tokens=9, stop_token_ids=frozenset({7})))
