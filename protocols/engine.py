@@ -6,6 +6,7 @@ submit specs and a source of steps. Everything here is called from the graph's e
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -20,6 +21,14 @@ _KNOWN_TO_POOL = 8
 
 NEVER = "it is not supported"
 """Why an engine lacks what it has in no configuration."""
+
+
+class Figure(StrEnum):
+    """What a step tells besides its deltas. One that an engine does not know is nought there all the same."""
+
+    USED_BLOCKS = "used_blocks"
+    CACHED_BLOCKS = "cached_blocks"
+    PREEMPTIONS = "preemptions"
 
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
@@ -41,6 +50,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     no_thinking_budget: to end reasoning that gets too long.
     no_greedy_choices: several of one request, without sampling.
     holds_back_guided: whether a constraint goes together with ``min_tokens``.
+    untold: figures that its steps do not tell, so that nobody shows nought for them.
     """
 
     can_pause: bool = False
@@ -62,6 +72,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     no_thinking_budget: str = NEVER
     no_greedy_choices: str = ""
     holds_back_guided: bool = True
+    untold: frozenset[Figure] = frozenset()
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):

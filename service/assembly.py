@@ -72,10 +72,11 @@ def build_worker(
             engine=engine.name,
             framework_version=installed_version(),
             model=served_name,
-            processors=tuple(engine.capabilities.processors),
             instance_id=instance_id,
             namespace=settings.runtime.namespace,
             bounds=bounds,
+            capabilities=engine.capabilities,
+            maintenance=engine.maintenance,
         )
     )
     return ActorEngine(plan, engine, recorder, signals)

@@ -76,7 +76,7 @@ class ActorEngine(LLMEngine):
         self._loop_lag: asyncio.Task[None] | None = None
         self._loop_guard: LoopGuard | None = None
         # Never opened, so without anything to tell, unless the operator asked for it.
-        self.kv = KvPublishing(recorder)
+        self.kv = KvPublishing(recorder, untold=engine.capabilities.untold)
         # Who comes back tells routers anew: they have dropped what they knew about our cache.
         self.discovery = Discovery(lambda: self.is_stopping, self.kv.forgotten, recorder.bound_reached)
         self.death = DeathPath(signals, self.discovery)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
 from dynamo.common.backend.publisher import KvEventSource, PushSource
 
-from protocols.engine import EngineInfo
+from protocols.engine import EngineInfo, Figure
 from protocols.steps import EngineStep
 from service.kv_index import KvIndex
 from service.kv_rank import Publisher, RankPublisher
@@ -36,9 +36,18 @@ class KvCounts(Protocol):
 
 
 class KvPublishing:
-    """Implements `protocols.kv_listener.KvListener`. Loop only, but where said."""
+    """Implements `protocols.kv_listener.KvListener`. Loop only, but where said.
 
-    def __init__(self, counts: KvCounts, clock: Callable[[], float] = time.monotonic) -> None:
+    untold: figures that the engine's steps do not tell. Without the blocks there are no gauges.
+    """
+
+    def __init__(
+        self,
+        counts: KvCounts,
+        clock: Callable[[], float] = time.monotonic,
+        untold: Collection[Figure] = (),
+    ) -> None:
+        self._has_gauges = Figure.USED_BLOCKS not in untold
         self._counts = counts
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -69,8 +78,8 @@ class KvPublishing:
         ]
 
     def snapshot_ranks(self) -> list[int]:
-        """Ranks with gauges: all. Any thread."""
-        return list(range(len(self._ranks)))
+        """Ranks with gauges: all, or none where the engine does not tell its blocks. Any thread."""
+        return list(range(len(self._ranks))) if self._has_gauges else []
 
     def attach_snapshots(self, publisher: Any) -> None:
         """Any thread."""

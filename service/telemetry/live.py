@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.core import GaugeMetricFamily
 
+from protocols.engine import Figure
 from service.telemetry.families import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -74,11 +75,13 @@ class GraphView(Protocol):
 class LiveGauges:
     """A collector in the sense of prometheus_client. Zero everywhere before `watch` and after `close`.
 
+    untold: what the engine does not tell, and what therefore has no series.
     info: what the engine said at its start; None before it. used_blocks, cached_blocks, step_s: KV blocks
     of requests, those kept for reuse, and how long the step took; written by the event loop after every step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, untold: Collection[Figure] = ()) -> None:
+        self._untold = frozenset(untold)
         self._graph: GraphView | None = None
         self.info: EngineInfo | None = None
         self.used_blocks = 0
@@ -127,13 +130,19 @@ class LiveGauges:
         text = "Requests the engine holds, until it confirms their end."
         yield _family("requests_in_flight", text, self.running_requests)
         yield _family("engine_running_sequences", "Sequences the engine holds.", sequences)
+        if Figure.USED_BLOCKS not in self._untold:
+            yield self._blocks()
+
+    def _blocks(self) -> Metric:
+        """Without the cached ones, where these count as free."""
         total = 0 if self.info is None else self.info.all_blocks or 0
         used, cached = self.used_blocks, self.cached_blocks
         blocks = _family("kv_blocks", "Blocks of the paged KV cache, of all ranks.", labels=("state",))
         blocks.add_metric(("used",), used)
-        blocks.add_metric(("cached",), cached)
+        if Figure.CACHED_BLOCKS not in self._untold:
+            blocks.add_metric(("cached",), cached)
         blocks.add_metric(("free",), max(0, total - used - cached))
-        yield blocks
+        return blocks
 
     def _mailboxes(self, graph: GraphView | None) -> Iterable[Metric]:
         depth = _family("mailbox_depth", "Messages that wait for an actor.", labels=("actor",))

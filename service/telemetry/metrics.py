@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from protocols.engine import EngineCapabilities, Figure
 from protocols.telemetry import AbortResult, WorkerState
 from service.telemetry.bounds import BoundCounts
 from service.telemetry.buckets import DRAIN_S, INSIDE_S
 from service.telemetry.families import Counters, Gauges, Histograms
 from service.telemetry.live import LiveGauges
+from service.telemetry.memories import MemoryGauges
 from service.telemetry.request_metrics import RequestMetrics
 from service.telemetry.trtllm_shape import OUR_ENGINES, TrtllmShape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from protocols.maintenance import Maintenance
     from protocols.steps import EngineStep
     from protocols.telemetry import AbortStory, RequestStory
+    from service.telemetry.families import Counter
     from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
 
@@ -39,7 +41,8 @@ LISTENERS = ("metrics", "stories", "log", "spans")
 class Metrics:
     """All names of this worker. Methods belong to the event loop, except where said; scraping to any thread.
 
-    model: the name it is served under.
+    model: the name it is served under. capabilities: what the engine runs and tells; what it does not tell
+    has no series.
     """
 
     def __init__(
@@ -49,13 +52,14 @@ class Metrics:
         engine: str,
         framework_version: str,
         model: str | None = None,
-        processors: Collection[str] = (),
+        capabilities: EngineCapabilities | None = None,
         bounds: BoundCounts | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         # Of the few counters that threads write which are not the loop's.
         self._lock = Lock()
-        self._live = LiveGauges()
+        can = EngineCapabilities() if capabilities is None else capabilities
+        self._live = LiveGauges(can.untold)
         self.registry.register(self._live)
         self.bounds = BoundCounts() if bounds is None else bounds
         self.registry.register(self.bounds)
@@ -66,7 +70,7 @@ class Metrics:
         self.request_cancelled = self.requests.request_cancelled
         self.count_chunk = Counters(self.registry, "chunks_total", "Chunks given to the framework.").of().inc
         self._make_worker_metrics()
-        self._make_engine_metrics(processors)
+        self._make_engine_metrics(can)
         self._shape: TrtllmShape | None = None
         if engine in OUR_ENGINES:
             self._shape = TrtllmShape(model or "", engine, self.requests, self._live)
@@ -93,13 +97,12 @@ class Metrics:
         errors = Counters(registry, "telemetry_errors_total", text, "listener")
         self._errors = {listener: errors.of(listener) for listener in LISTENERS}
 
-    def _make_engine_metrics(self, processors: Collection[str]) -> None:
+    def _make_engine_metrics(self, can: EngineCapabilities) -> None:
         registry = self.registry
         self._steps = Counters(registry, "engine_steps_total", "Iterations of the engine.").of()
         text = "One iteration of the engine."
         self._step = Histograms(registry, "engine_step_seconds", text, INSIDE_S).of()
-        text = "Sequences that gave their KV blocks back, to be computed again."
-        self._preemptions = Counters(registry, "engine_preemptions_total", text).of()
+        self._preemptions = None if Figure.PREEMPTIONS in can.untold else self._new_preemptions()
         text = "Aborts at the engine; asked minus confirmed are under way."
         aborts = Counters(registry, "aborts_total", text, "result")
         self._aborts = {result: aborts.of(result.value) for result in AbortResult}
@@ -112,7 +115,15 @@ class Metrics:
         seconds = Counters(registry, "logits_processor_seconds_total", text, "processor")
         text = "Tokens a logits processor was asked for."
         tokens = Counters(registry, "logits_processor_tokens_total", text, "processor")
-        self._processors = {name: (tokens.of(name), seconds.of(name)) for name in sorted(processors)}
+        self._processors = {name: (tokens.of(name), seconds.of(name)) for name in sorted(can.processors)}
+
+    def _new_preemptions(self) -> Counter:
+        text = "Sequences that gave their KV blocks back, to be computed again."
+        return Counters(self.registry, "engine_preemptions_total", text).of()
+
+    def watch_memories(self, maintenance: Maintenance) -> None:
+        """Show, at every scrape, which of the engine's memories are given back."""
+        self.registry.register(MemoryGauges(maintenance))
 
     @property
     def cache_hit_rate(self) -> float | None:
@@ -150,7 +161,7 @@ class Metrics:
         self.requests.output_tokens.inc(tokens)
         self._live.used_blocks = step.used_blocks
         self._live.cached_blocks = step.cached_blocks
-        if step.preempted:
+        if step.preempted and self._preemptions is not None:
             self._preemptions.inc(len(step.preempted))
         for use in step.processors:
             if (counters := self._processors.get(use.name)) is not None:

@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from protocols.bounds import Bound
+from protocols.engine import EngineCapabilities
 from protocols.telemetry import (
     AbortStory,
     CancelReason,
@@ -37,6 +38,7 @@ from service.telemetry.trace_settings import read_trace_settings
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from protocols.maintenance import Maintenance
     from protocols.steps import EngineStep
     from service.telemetry.figures import Figures
     from service.telemetry.live import GraphView
@@ -54,21 +56,22 @@ _Listener = tuple[str, Callable[["RequestStory", "Figures"], None]]
 class RecorderSettings:
     """What the listeners must know about the worker.
 
-    engine: the word of ``--engine``. model: the name it is served under. processors: names of the logits
-    processors it can run. instance_id: tells this process from
+    engine: the word of ``--engine``. model: the name it is served under. instance_id: tells this process from
     the others of its service. namespace: Dynamo's, None when not told. environ: where the framework's
     switches for traces, and a pod's variables, are read. bounds: what the engine counts into as well.
+    capabilities, maintenance: of the engine.
     """
 
     engine: str
     framework_version: str
     model: str | None = None
-    processors: tuple[str, ...] = ()
     namespace: str | None = None
     instance_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     version: str = field(default_factory=lambda: metadata.version(_DISTRIBUTION))
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     bounds: BoundCounts = field(default_factory=BoundCounts)
+    capabilities: EngineCapabilities = field(default_factory=EngineCapabilities)
+    maintenance: Maintenance | None = None
 
     @property
     def worker(self) -> dict[str, str | None]:
@@ -239,9 +242,11 @@ def build_recorder(settings: RecorderSettings) -> Recorder:
         engine=settings.engine,
         framework_version=settings.framework_version,
         model=settings.model,
-        processors=settings.processors,
+        capabilities=settings.capabilities,
         bounds=settings.bounds,
     )
+    if settings.maintenance is not None:
+        metrics.watch_memories(settings.maintenance)
     log = RequestLog(metrics.bounds)
     count_repeats(metrics.bounds)
     traces = read_trace_settings(settings.environ)

@@ -95,8 +95,8 @@ def watched_log() -> Generator[LogWatch]:
 
 def fuzzed_worker(loop: LoopThread, engine: Engine, spans: SpanWatch, **settings: Any) -> FacadeWorker:
     """Started, with the real metrics, stories, log and spans behind it. settings: of the graph."""
-    name, processors = engine.name, tuple(sorted(engine.capabilities.processors))
-    metrics = Metrics(version="0", engine=name, framework_version="0", processors=processors)
+    name, can = engine.name, engine.capabilities
+    metrics = Metrics(version="0", engine=name, framework_version="0", capabilities=can)
     pipeline = Pipeline(TraceSettings(), spans, lambda _reason, _count: None)
     attributes = RequestAttributes(version="0", engine=name, model="m")
     recorder: Any = Recorder(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dynamo.llm.exceptions import EngineShutdown, InvalidArgument
+from dynamo.llm.exceptions import EngineShutdown, InvalidArgument, Unknown
 
 from protocols.telemetry import WorkerState
 from service.maintenance import Rest
+from service.telemetry.recorder import RecorderSettings, build_recorder
 from tests.doubles.callers import wire_request
 from tests.doubles.engines import ScriptedEngine
-from tests.doubles.maintenance import Fate, SleepyEngine
+from tests.doubles.maintenance import MEMORIES, Fate, SleepyEngine
+from tests.service.telemetry.readings import samples_of
 from tests.service.worker import synthetic
 
 if TYPE_CHECKING:
@@ -52,6 +54,32 @@ def test_a_worker_sleeps_and_wakes(open_worker: OpenWorker) -> None:
         assert worker.events == ["unregister", "register"]
         assert engine.maintenance.gone == set()
         check_serving(worker, engine)
+
+
+def test_metrics_show_which_memories_are_given_back(open_worker: OpenWorker) -> None:
+    """Each kind has its series from the start; of a call that failed all that it named may be gone."""
+    engine = SleepyEngine()
+    settings = RecorderSettings(
+        engine="trtllm", framework_version="1", version="1", environ={}, maintenance=engine.maintenance
+    )
+    recorder = build_recorder(settings)
+
+    def asleep() -> set[str]:
+        found = {name: value for name, value in samples_of(recorder.registry).items() if "asleep" in name}
+        assert found.keys() == {f'memory_asleep{{memory="{memory}"}}' for memory in MEMORIES}
+        return {memory for memory in MEMORIES if found[f'memory_asleep{{memory="{memory}"}}']}
+
+    with open_worker(engine, recorder=recorder) as worker:
+        assert asleep() == set()
+        worker.open()
+        worker.control("fall_asleep", memories=["kv_cache", "model_weights"])
+        assert asleep() == {"kv_cache", "model_weights"}
+        engine.maintenance.fates = [Fate.HALF]
+        with pytest.raises(Unknown):
+            worker.control("wake")
+        assert asleep() == set(worker.control("status")["asleep"]) != set()
+        worker.control("wake")
+        assert asleep() == set()
 
 
 def test_more_memory_may_follow_and_what_sleeps_is_left_alone(open_worker: OpenWorker) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocols.engine import EngineInfo
+from protocols.engine import EngineCapabilities, EngineInfo
 from service.telemetry.families import PREFIX
 from service.telemetry.metrics import Metrics
+from tests.doubles.maintenance import MoodyMaintenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ METRIC_COLUMNS = {
 }
 LABEL_COLUMNS = ["label", "value", "meaning"]
 # Of each of these the values are explained elsewhere: its own table, the operator's words, or the row.
-ELSEWHERE = {"bound", "processor", "version", "engine", "framework_version"}
+ELSEWHERE = {"bound", "processor", "memory", "version", "engine", "framework_version"}
 COMMON = {"model_name", "engine_type"}
 NAME = re.compile(rf"\b{PREFIX}[a-z0-9_]+")
 
@@ -58,8 +59,15 @@ def _rows(heading: str, columns: list[str]) -> list[list[str]]:
 
 
 def _families() -> list[Metric]:
-    """Of a worker whose engine has started."""
-    metrics = Metrics(version="1", engine="torch", framework_version="1", model="m", processors=("one",))
+    """Of a worker whose engine has started, and can do and tell everything."""
+    metrics = Metrics(
+        version="1",
+        engine="torch",
+        framework_version="1",
+        model="m",
+        capabilities=EngineCapabilities(processors=frozenset({"one"})),
+    )
+    metrics.watch_memories(MoodyMaintenance(lambda: ()))
     metrics.watch(_Graph())
     return list(metrics.registry.collect())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.guiding import guided_kinds
-from protocols.engine import EngineCapabilities
+from protocols.engine import EngineCapabilities, Figure
 from protocols.spec import Sampling, Stage
 
 # OpenAI's limits for choices of a request and for alternatives of a token; some releases of the library
@@ -47,7 +47,14 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         no_greedy_choices="" if config.allows_greedy_choices else _GREEDY,
         # With the grammar complete and its end held back nothing could be chosen: the device would fault.
         holds_back_guided=False,
+        untold=_untold(config),
     )
+
+
+def _untold(config: TrtllmConfig) -> frozenset[Figure]:
+    """Its statistics count blocks kept for reuse among the free ones, and pauses in a row of their own."""
+    never = frozenset({Figure.CACHED_BLOCKS, Figure.PREEMPTIONS})
+    return never if config.has_statistics else never | {Figure.USED_BLOCKS}
 
 
 def _why_no_thinking_budget(config: TrtllmConfig) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from protocols.bounds import Bound
-from protocols.engine import EngineInfo
+from protocols.engine import EngineCapabilities, EngineInfo
 from protocols.errors import FailureCause
 from protocols.rejections import RejectReason
 from protocols.steps import EngineId, EngineStep, ProcessorUse
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
     from actors.mailbox import Mailbox
 
+CAN = EngineCapabilities(processors=frozenset({"cool", "warm"}))
 _PROMTOOL = Path(__file__).parents[3] / ".tools" / "bin" / "promtool"
 
 
 def _new_metrics(engine: str = "trtllm") -> Metrics:
     """By default of an engine that brings its own figures: ours alone."""
-    return Metrics(version="9.9.9", engine=engine, framework_version="1.4.2", processors=("cool", "warm"))
+    return Metrics(version="9.9.9", engine=engine, framework_version="1.4.2", capabilities=CAN)
 
 
 def test_a_served_request_moves_exactly_these():
