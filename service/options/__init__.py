@@ -7,7 +7,7 @@ framework: the caller brings `FrameworkFacts`.
 from __future__ import annotations
 
 from service.options.budgets import BudgetError, DrainBudgets, OperatorTimes, plan_budgets
-from service.options.check import Finding, check_settings, exit_code_of
+from service.options.check import Finding, check_settings, exit_code_of, refuse_missing_packages
 from service.options.command_line import COMMANDS, split_command
 from service.options.engine_choice import (
     EngineChoice,
@@ -66,5 +66,6 @@ __all__ = [
     "plan_budgets",
     "print_config",
     "read_engine_facts",
+    "refuse_missing_packages",
     "split_command",
 ]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from service.options.engine_arguments.surroundings import missing_connector
 from service.options.engine_choice import EngineChoiceError, EngineFacts, choose_engine
-from service.options.machine import cores, has_package, memory_bytes, read_engine_facts
+from service.options.errors import ConfigError
+from service.options.machine import cores, memory_bytes, read_engine_facts
 from service.options.tables import BY_NAME
 
 if TYPE_CHECKING:
@@ -54,6 +56,14 @@ def check_settings(
     return findings
 
 
+def refuse_missing_packages(settings: Settings) -> None:
+    """What the check says of a connector's package, for a start. Raises ConfigError before anything loads."""
+    arguments = settings.engine_arguments
+    problem = None if arguments is None else missing_connector(arguments)
+    if problem is not None:
+        raise ConfigError([problem])
+
+
 def exit_code_of(findings: Sequence[Finding]) -> int:
     """0 when nothing is wrong, 2 otherwise; warnings do not count."""
     return 2 if any(finding.level == "error" for finding in findings) else 0
@@ -72,9 +82,9 @@ def _check_tensorrt(settings: Settings) -> Iterator[Finding]:
     if settings.engine_arguments is None:
         return
     yield Finding("ok", "engine arguments", settings.engine_arguments.shown())
-    connector = settings.resolution["connector"]
-    if connector.value == ("kvbm",) and not has_package("kvbm"):
-        yield Finding("error", "connector", f"{connector.where} kvbm: the package kvbm is not installed")
+    problem = missing_connector(settings.engine_arguments)
+    if problem is not None:
+        yield Finding("error", "connector", str(problem))
 
 
 def _check_model(model: str, names: frozenset[str]) -> Finding:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from service.options.asked import engine_of
 from service.options.availability import Availability
-from service.options.budgets import BudgetError, OperatorTimes, plan_budgets
+from service.options.budgets import BudgetError, DrainBudgets, OperatorTimes, plan_budgets
 from service.options.build import Outcome, build_settings
 from service.options.command_line import parse_command_line
 from service.options.engine_arguments import engine_arguments, publishing_of, role_of
+from service.options.engine_arguments.surroundings import Surroundings
 from service.options.errors import Complaints, ConfigError
 from service.options.machine import read_engine_facts
 from service.options.resolve import Resolution, resolve
@@ -34,7 +35,7 @@ def load_settings(
     argv: the words after the sub-command. environ: read, never changed. facts: what is installed, for what
     ``--engine auto`` comes to; read from the machine when None.
     Reads the ``--config`` file, that of ``--extra-engine-args``, an ``@FILE`` payload, and looks whether the
-    template exists; no network, no other file.
+    template and the adapters exist; no network, no other file.
     Raises ConfigError with everything that is wrong, not only the first.
     """
     facts = facts or read_engine_facts(environ)
@@ -45,15 +46,23 @@ def load_settings(
     Availability(engine, framework, complaints).check(resolution)
     check_rules(resolution, engine, environ, framework, complaints)
     outcome = _outcome(resolution, engine, framework, facts, complaints)
+    if outcome.arguments is not None:
+        Surroundings(outcome.arguments, facts.gpus, environ, complaints).check()
+    budgets = _budgets(resolution, complaints)
+    if resolution["engine_request_limit"].is_given:
+        resolution = resolution.adopt("max_live", "engine_request_limit")
+    return build_settings(resolution, outcome, budgets, environ, complaints.warnings)
+
+
+def _budgets(resolution: Resolution, complaints: Complaints) -> DrainBudgets:
+    """The last of the checks. Raises ConfigError with all that was found until now."""
     try:
         budgets = plan_budgets(resolution.get("drain_timeout", float), _operator_times(resolution))
     except BudgetError as error:
         complaints.refuse("shutdown budgets", None, str(error))
         raise ConfigError(complaints.problems) from error
     complaints.raise_if_any()
-    if resolution["engine_request_limit"].is_given:
-        resolution = resolution.adopt("max_live", "engine_request_limit")
-    return build_settings(resolution, outcome, budgets, environ, complaints.warnings)
+    return budgets
 
 
 def _outcome(

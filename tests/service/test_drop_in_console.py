@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.doubles.trtllm_llms import write_folder
 from tests.service.options.engine_arguments.drop_in import STARTS, UNTOLD, Start
 from tests.service.options.upstream_flags import UPSTREAM_OPTIONS
 
@@ -133,11 +134,51 @@ def test_an_engine_that_cannot_be_put_together_is_one_line(tmp_path: Path) -> No
     )
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         (tmp_path / name).write_text("{}")
-    folders = json.dumps({"lora_config": {"lora_dir": ["/a/law", "/b/law"]}})
+    adapters = [tmp_path / "a" / "law", tmp_path / "b" / "law"]
+    for adapter in adapters:
+        adapter.mkdir(parents=True)
+    folders = json.dumps({"lora_config": {"lora_dir": [str(adapter) for adapter in adapters]}})
     done = worker("--engine", "trtllm", "--model", str(tmp_path), "--override-engine-args", folders)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "lora_config.lora_dir has several folders of one name (law)" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "code", "said"),
+    [
+        ({"dies_while_loading": True}, [], 1, "RuntimeError: Executor worker died during initialization."),
+        ({"load_error": "no memory"}, [], 1, "RuntimeError: Executor worker returned error."),
+        ({}, ["--trtllm.kv_cache_config.dtype", "int3"], 2, "ValidationError: 1 validation error"),
+    ],
+    ids=["dies", "fails", "refuses"],
+)
+def test_only_arguments_that_are_refused_end_as_a_configuration(
+    tmp_path: Path, script: dict[str, object], words: list[str], code: int, said: str
+) -> None:
+    """A supervisor that does not restart after code 2 tries an engine again that died; one line says why."""
+    model = write_folder(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (model / name).write_text("{}")
+    done = worker(
+        "--engine", "trtllm", "--model", str(model), "--discovery-backend", "file", *words,
+        TENSORRT_LLM_DOUBLE=json.dumps(script), DYN_FILE_KV=str(tmp_path / "discovery"),
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    ours = [line for line in done.stderr.splitlines() if line.startswith("dynamo-actor-worker: ")]
+    assert len(ours) == 1
+    assert f"TensorRT-LLM could not be loaded: {said}" in ours[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_connector_that_is_not_installed_stops_the_start_too(tmp_path: Path) -> None:
+    """In the words of the check, code 2: the model, which is not there either, was not looked at."""
+    words = ("--engine", "trtllm", "--model", str(tmp_path / "none"), "--connector", "kvbm")
+    started, checked = worker(*words), check_config(*words)
+    assert (started.returncode, checked.returncode) == (2, 2)
+    said = started.stderr.splitlines()[-1].removeprefix("dynamo-actor-worker: ")
+    assert said.endswith(": the package kvbm is not installed")
+    assert f"error   connector: {said}" in checked.stdout.splitlines()
 
 
 def test_a_variable_that_is_nearly_right_is_a_warning() -> None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from actors.engines.trtllm_facts import KV_TRANSFER_MS, MAX_BATCH_SIZE, MAX_NUM_TOKENS, TOKENS_PER_BLOCK
 from protocols.bounds import OnBound, ignore_bound
 from protocols.errors import EngineStartError
 from protocols.spec import Stage
 
 Factory = Callable[..., Any]
-# TensorRT-LLM's own, of 1.3.0rc22.
-_BATCH, _STEP_TOKENS, _BLOCK_TOKENS = 2048, 8192, 32
-_TRANSFER_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +45,17 @@ class TrtllmConfig:
 
     def part(self, group: str, name: str, default: Any = None) -> Any:
         """One value of a group of arguments, be it a mapping or an object."""
-        found = self.arguments.get(group)
-        if isinstance(found, Mapping):
-            value = cast("Mapping[str, Any]", found).get(name)
-        else:
-            value = getattr(found, name, None)
-        return default if value is None else value
+        return part_of(self.arguments, group, name, default)
 
     @property
     def batch(self) -> int:
         """Sequences that one rank runs at once."""
-        return int(self.arguments.get("max_batch_size") or _BATCH)
+        return int(self.arguments.get("max_batch_size") or MAX_BATCH_SIZE)
 
     @property
     def step_tokens(self) -> int:
         """Tokens of one step."""
-        return int(self.arguments.get("max_num_tokens") or _STEP_TOKENS)
+        return int(self.arguments.get("max_num_tokens") or MAX_NUM_TOKENS)
 
     @property
     def ranks(self) -> int:
@@ -73,7 +66,7 @@ class TrtllmConfig:
     @property
     def block_tokens(self) -> int:
         """Tokens of one KV block."""
-        return int(self.part("kv_cache_config", "tokens_per_block", _BLOCK_TOKENS))
+        return int(self.part("kv_cache_config", "tokens_per_block", TOKENS_PER_BLOCK))
 
     @property
     def beams(self) -> int:
@@ -110,7 +103,7 @@ class TrtllmConfig:
     @property
     def transfer_s(self) -> float:
         """How long the KV cache of a prefill is kept for its decode worker, in seconds."""
-        return float(self.part("cache_transceiver_config", "kv_transfer_timeout_ms", _TRANSFER_MS)) / 1000
+        return float(self.part("cache_transceiver_config", "kv_transfer_timeout_ms", KV_TRANSFER_MS)) / 1000
 
     @property
     def adapters(self) -> Mapping[str, Path]:
@@ -124,3 +117,13 @@ class TrtllmConfig:
                 "An adapter is known by the name of its folder: give each another one.",
             )
         return named
+
+
+def part_of(arguments: Mapping[str, Any], group: str, name: str, default: Any = None) -> Any:
+    """One value of a group of arguments, be it a mapping or an object; ``default`` for None, too."""
+    found = arguments.get(group)
+    if isinstance(found, Mapping):
+        value = cast("Mapping[str, Any]", found).get(name)
+    else:
+        value = getattr(found, name, None)
+    return default if value is None else value

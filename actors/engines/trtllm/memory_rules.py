@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
-from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.config import TrtllmConfig, part_of
+from actors.engines.trtllm_facts import KV_CACHE, MEMORIES
 
-KV_CACHE = "kv_cache"
+__all__ = ["KV_CACHE", "MEMORIES", "WEIGHTS", "MemoryRules"]
+
 WEIGHTS = frozenset({"model_weights", "draft_model_weights"})
-# The values of its `ExecutorMemoryType`: what an operator wants first.
-MEMORIES = (
-    KV_CACHE, "model_weights", "draft_model_weights", "model", "draft_model", "model_extra", "executor_extra",
-    "sampler", "drafter", "guided_decoder", "spec_resource_manager", "_no_capture_init_kv_cache",
-    "_no_capture_init_extra_resources",
-)  # fmt: skip
 # Names of its `RestoreMode` that keep the content in the host's memory.
 _KEEPING = frozenset({"CPU", "PINNED"})
 _NEEDS_REUSE_OFF = (
@@ -45,12 +41,16 @@ class MemoryRules:
 
     @classmethod
     def of(cls, config: TrtllmConfig) -> MemoryRules:
-        """From the merged arguments; their groups may be mappings or TensorRT-LLM's own objects."""
-        arguments = config.arguments
+        """From the arguments of an engine."""
+        return cls.of_arguments(config.arguments)
+
+    @classmethod
+    def of_arguments(cls, arguments: Mapping[str, Any]) -> MemoryRules:
+        """From merged arguments; their groups may be mappings or TensorRT-LLM's own objects."""
         return cls(
             impossible=_why_impossible(arguments),
-            lost=_lost(config.part("sleep_config", "restore_modes", {})),
-            reuses_blocks=bool(config.part("kv_cache_config", "enable_block_reuse", default=True)),
+            lost=_lost(part_of(arguments, "sleep_config", "restore_modes", {})),
+            reuses_blocks=bool(part_of(arguments, "kv_cache_config", "enable_block_reuse", default=True)),
             has_foreign_weights=_word(arguments.get("load_format")).lower() == "gms",
         )
 

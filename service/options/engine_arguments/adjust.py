@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from actors.engines.trtllm_facts import KV_TRANSFER_MS
 from protocols.spec import Stage
 from service.options.engine_arguments.tree import (
     Leaf,
@@ -14,6 +15,7 @@ from service.options.engine_arguments.tree import (
     given_by,
     merge,
     place,
+    plain,
     value_at,
     without,
 )
@@ -31,12 +33,11 @@ if TYPE_CHECKING:
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
 
-# TensorRT-LLM's own, in milliseconds.
-_TRANSFER_MS = 60_000
 _BLOCK_REUSE = "kv_cache_config.enable_block_reuse"
 _HASHES = "kv_cache_config.kv_cache_event_hash_algo"
 _NO_TOKENIZER = "skip_tokenizer_init"
 _BACKEND = "guided_decoding_backend"
+_RESTORE_MODES = "sleep_config.restore_modes"
 _STATS = "enable_iter_perf_stats"
 
 
@@ -57,6 +58,7 @@ class Adjustment:
         self._check_affinity(tree)
         self._check_metrics(tree)
         self._check_tags(tree)
+        self._check_sleep(tree)
         for path, why in UNTRIED.items():
             if value_at(tree, path):
                 self.complaints.warn(f"{_place(tree, path)}: {why}")
@@ -85,7 +87,7 @@ class Adjustment:
         """Nobody tells a prefill engine when its caches have been read: it keeps each for the same time."""
         if self.role is not Stage.PREFILL:
             return
-        kept_ms = value_at(tree, TRANSFER_TIME) if find(tree, TRANSFER_TIME) else _TRANSFER_MS
+        kept_ms = value_at(tree, TRANSFER_TIME) if find(tree, TRANSFER_TIME) else KV_TRANSFER_MS
         if kept_ms is None:
             why = "a prefill worker could never be sure that it has been read; give milliseconds"
             self.complaints.refuse(_place(tree, TRANSFER_TIME), None, why)
@@ -119,6 +121,20 @@ class Adjustment:
                     f"{wanted.where}: requests with tools will be refused, since structural tags need "
                     "--guided-decoding-backend xgrammar"
                 )
+
+    def _check_sleep(self, tree: Tree) -> None:
+        """Whoever wrote ``sleep_config`` means to sleep; the call would be refused much later."""
+        modes = value_at(tree, _RESTORE_MODES)
+        if value_at(tree, "sleep_config") is None or not isinstance(modes, dict | None):
+            return
+        # Brings the whole driver along, which no other argument needs here.
+        from actors.engines.trtllm.memory_rules import KV_CACHE, MemoryRules  # noqa: PLC0415 - see above
+
+        why = MemoryRules.of_arguments(cast("dict[str, object]", plain(tree))).refusal((KV_CACHE,))
+        if why:
+            self.complaints.warn(
+                f"{_place(tree, 'sleep_config')}: the control `sleep` will be refused: {why}"
+            )
 
     def _check_metrics(self, tree: Tree) -> None:
         wants_them = self.publishing.has_metrics or self.publishing.has_kv_events

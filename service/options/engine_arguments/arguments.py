@@ -6,33 +6,37 @@ keys, ``--override-engine-args`` or the dotted flags. Objects are merged into ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from actors.engines.trtllm_facts import MAX_BATCH_SIZE, MAX_NUM_TOKENS, TOKENS_PER_BLOCK
 from service.options.engine_arguments import worker_flags
 from service.options.engine_arguments.adjust import Adjustment
 from service.options.engine_arguments.documents import read_documents
+from service.options.engine_arguments.known_fields import BUCKETS, SECTIONS
 from service.options.engine_arguments.names import NameCheck
 from service.options.engine_arguments.reading import Reader
-from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, plain
+from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, place, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from protocols.spec import Stage
     from service.options.engine_arguments.role import Publishing
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
 
-# TensorRT-LLM's own, where a file takes the value away.
-_BATCH, _STEP_TOKENS, _BLOCK_TOKENS = 2048, 8192, 32
 # Beside those that the worker reads by itself: a value of another type would break the engine late, or be
 # misread by its driver. A quoted "false" is true to that and false to TensorRT-LLM.
 _BOOLEANS = (
     "disable_overlap_scheduler", "enable_attention_dp", "enable_iter_perf_stats", "return_perf_metrics",
     "skip_tokenizer_init", "kv_cache_config.enable_block_reuse", worker_flags.AFFINITY,
 )  # fmt: skip
-_NUMBERS = (worker_flags.TRANSFER_TIME, "max_beam_width", "tensor_parallel_size")
+_NUMBERS = (
+    worker_flags.TRANSFER_TIME, "max_beam_width", "tensor_parallel_size", "pipeline_parallel_size",
+    "context_parallel_size", "gpus_per_node",
+)  # fmt: skip
 _TEXTS = ("guided_decoding_backend", "reasoning_parser")
 
 
@@ -60,6 +64,25 @@ class EngineArguments:
     def besides_model(self) -> dict[str, object]:
         """The values without the model, whose folder is known only when its files are there."""
         return {key: value for key, value in self.values.items() if key != "model"}
+
+    def value(self, path: str) -> object:
+        """What `LLM` gets there; None also where it gets nothing."""
+        found: object = self.values
+        for name in path.split("."):
+            if not isinstance(found, Mapping):
+                return None
+            found = cast("Mapping[object, object]", found).get(name)
+        return found
+
+    def place(self, path: str) -> str:
+        """What an operator has to look for: who gave the value, and where it stands there."""
+        for name, leaf in self.origins:
+            if name == path:
+                return place(leaf.where, path)
+            if path.startswith(f"{name}."):
+                # A flag of ours stands for the whole group.
+                return leaf.where or path
+        return path
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Dotted path, value and who gave it, for people; what may be a secret is masked."""
@@ -110,7 +133,8 @@ def _check_types(reader: Reader) -> None:
     reader.optional_integer(worker_flags.EVENT_BUFFER, minimum=0)
     reader.check_share("kv_cache_config.free_gpu_memory_fraction")
     reader.check_texts("lora_config.lora_dir")
-    reader.check_group("sleep_config.restore_modes")
+    for name in sorted(SECTIONS[BUCKETS].fields):
+        reader.check_rising(f"{BUCKETS}.{name}")
 
 
 def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) -> EngineArguments:
@@ -119,10 +143,10 @@ def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) ->
         values=cast("dict[str, object]", plain(tree)),
         origins=tuple(leaves(tree)),
         role=role,
-        max_batch_size=reader.integer("max_batch_size", _BATCH),
-        max_num_tokens=reader.integer("max_num_tokens", _STEP_TOKENS),
+        max_batch_size=reader.integer("max_batch_size", MAX_BATCH_SIZE),
+        max_num_tokens=reader.integer("max_num_tokens", MAX_NUM_TOKENS),
         max_seq_len=reader.optional_integer("max_seq_len"),
-        kv_block_tokens=reader.integer("kv_cache_config.tokens_per_block", _BLOCK_TOKENS),
+        kv_block_tokens=reader.integer("kv_cache_config.tokens_per_block", TOKENS_PER_BLOCK),
         has_chunked_prefill=reader.boolean("enable_chunked_prefill"),
         chooses_ranks=resolution["conversation_affinity_dp_rank_source"].value == "engine",
         trust_remote_code=reader.boolean("trust_remote_code"),

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actors.engines.trtllm_facts import MEMORIES, RESTORE_MODES
 from service.options.known_names import TENSORRT_ARGUMENTS
 
 # What was read; another version may know other names.
 VERSION = "1.3.0rc22"
 
 LLM_FIELDS = TENSORRT_ARGUMENTS
+
+# Bounds of the histograms of TensorRT-LLM's own metrics, in seconds.
+BUCKETS = "prometheus_metrics_config"
+_MODES = "sleep_config.restore_modes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,12 @@ SECTIONS: dict[str, Section] = {
         "swap_gate_up_proj_lora_b_weight trtllm_modules_to_hf_modules"
     ),
     "sleep_config": _section("restore_modes"),
+    _MODES: Section(frozenset(MEMORIES)),
+    BUCKETS: _section(
+        "e2e_request_latency_buckets request_decode_time_buckets request_inference_time_buckets "
+        "request_prefill_time_buckets request_queue_time_buckets time_per_output_token_buckets "
+        "time_to_first_token_buckets"
+    ),
 }
 
 # Words that a field takes, in the spelling TensorRT-LLM compares with; null is always one more.
@@ -79,4 +90,5 @@ WORDS: dict[str, tuple[str, ...]] = {
     "guided_decoding_backend": ("xgrammar", "llguidance"),
     "kv_cache_config.kv_cache_event_hash_algo": ("auto", "v1_block_key", "v2_sha256", "v2_sha256_64"),
     "scheduler_config.waiting_queue_policy": ("fcfs", "priority"),
+    **{f"{_MODES}.{memory}": RESTORE_MODES for memory in MEMORIES},
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from service.options.engine_arguments.tree import Tree, find, given_by, place, value_at
 
@@ -52,14 +53,14 @@ class Reader:
     def check_texts(self, path: str) -> None:
         """A list of texts, or nothing at all."""
         value: object = value_at(self.tree, path)
-        if value is not None and not _is_list_of_texts(value):
+        if value is not None and not is_list_of_texts(value):
             self._refuse(path, value, "allowed: a list of texts")
 
-    def check_group(self, path: str) -> None:
-        """Names with values, or nothing at all."""
+    def check_rising(self, path: str) -> None:
+        """A list of numbers, each above the one before it, or nothing at all."""
         value = value_at(self.tree, path)
-        if value is not None and not isinstance(value, dict):
-            self._refuse(path, value, "allowed: an object")
+        if value is not None and not _is_rising(value):
+            self._refuse(path, value, "allowed: a list of numbers, each above the one before it")
 
     def check_share(self, path: str) -> None:
         """A part of a whole, 0 to 1, or nothing at all."""
@@ -78,5 +79,13 @@ class Reader:
         self.complaints.refuse(place(self.where(path), path), value, allowed)
 
 
-def _is_list_of_texts(value: object) -> bool:
+def is_list_of_texts(value: object) -> TypeGuard[list[str]]:
+    """Whether nothing but texts is in it, or nothing at all."""
     return isinstance(value, list) and all(isinstance(part, str) for part in cast("list[object]", value))
+
+
+def _is_rising(value: object) -> bool:
+    numbers = cast("list[object]", value) if isinstance(value, list) else []
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in numbers):
+        return False
+    return bool(numbers) and all(low < high for low, high in pairwise(cast("list[float]", numbers)))

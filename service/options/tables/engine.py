@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.engines.trtllm_facts import MAX_BATCH_SIZE, MAX_NUM_TOKENS
 from service.options.kinds import Boolean, Choice, Integer, Text
 from service.options.option import Group, Option, Refusal
 
@@ -49,7 +50,7 @@ ENGINE: tuple[Option, ...] = (
         aliases=("--max-num-seqs",),
         kind=Integer(1, 65536),
         default=64,
-        engine_defaults=(("trtllm", 2048),),
+        engine_defaults=(("trtllm", MAX_BATCH_SIZE),),
         group=Group.MODEL,
         help="Sequences that run at once; a request with n choices takes n. TensorRT-LLM counts each "
         "attention-DP rank for itself.",
@@ -61,7 +62,7 @@ ENGINE: tuple[Option, ...] = (
         kind=Integer(1, 1 << 20),
         default=None,
         default_text="512, or the batch size if that is more",
-        engine_defaults=(("trtllm", 8192),),
+        engine_defaults=(("trtllm", MAX_NUM_TOKENS),),
         group=Group.MODEL,
         help="Tokens of one engine step, prefill and decode together; at least the batch size (torch).",
     ),

@@ -54,9 +54,9 @@ def refused(
     return str(caught.value)
 
 
-def with_tensorrt(version: str = "1.3.0rc22") -> EngineFacts:
-    """A machine with TensorRT-LLM and a GPU."""
-    return EngineFacts(tensorrt_installed=True, torch_installed=True, gpus=1, tensorrt_version=version)
+def with_tensorrt(version: str = "1.3.0rc22", gpus: int = 1) -> EngineFacts:
+    """A machine with TensorRT-LLM and a GPU, or more."""
+    return EngineFacts(tensorrt_installed=True, torch_installed=True, gpus=gpus, tensorrt_version=version)
 
 
 def options(names: Sequence[str] = ()) -> list[Option]:

@@ -30,7 +30,7 @@ def _load(start: Start, folder: Path, *more: str, installed: EngineFacts) -> tup
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
 def test_upstreams_starts_build_the_engine_they_mean(start: Start, tmp_path: Path) -> None:
     """Word for word, with ``--engine auto`` where TensorRT-LLM is installed."""
-    settings, path = _load(start, tmp_path, installed=with_tensorrt())
+    settings, path = _load(start, tmp_path, installed=with_tensorrt(gpus=8))
     arguments = settings.engine_arguments
     assert arguments is not None
     assert arguments.values == {**UNTOLD, "model": start.model, **start.differs}
@@ -45,7 +45,7 @@ def test_upstreams_starts_build_the_engine_they_mean(start: Start, tmp_path: Pat
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
 def test_asking_for_the_engine_changes_nothing(start: Start, tmp_path: Path) -> None:
     """``--engine trtllm`` means the same, also where it is not installed, which the start will say."""
-    settings, _ = _load(start, tmp_path, installed=with_tensorrt())
+    settings, _ = _load(start, tmp_path, installed=with_tensorrt(gpus=8))
     asked, _ = _load(start, tmp_path, "--engine", "trtllm", installed=TORCH_ONLY)
     assert asked.engine_arguments == settings.engine_arguments
 
@@ -53,7 +53,7 @@ def test_asking_for_the_engine_changes_nothing(start: Start, tmp_path: Path) -> 
 def test_the_worker_is_as_large_as_its_engine(tmp_path: Path) -> None:
     """What the engine's file says about sizes is what the worker counts with."""
     (start,) = [start for start in STARTS if start.name.startswith("recipes/deepseek-r1")]
-    settings, _ = _load(start, tmp_path, installed=with_tensorrt())
+    settings, _ = _load(start, tmp_path, installed=with_tensorrt(gpus=8))
     assert (settings.engine.max_num_seqs, settings.engine.step_tokens) == (4, 4608)
     assert (settings.model.max_seq_len, settings.model.kv_block_tokens) == (1227, 32)
     arguments = settings.engine_arguments
@@ -62,6 +62,6 @@ def test_the_worker_is_as_large_as_its_engine(tmp_path: Path) -> None:
 
 def test_code_of_a_model_runs_where_its_file_says_so(tmp_path: Path) -> None:
     """Upstream's files say it for models that bring none; the worker's own default is off."""
-    settings, _ = _load(STARTS[0], tmp_path, installed=with_tensorrt())
+    settings, _ = _load(STARTS[0], tmp_path, installed=with_tensorrt(gpus=8))
     assert settings.model.trust_remote_code
     assert not load("--engine", "trtllm").model.trust_remote_code

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION
+from actors.engines.trtllm.metrics import BUCKETS as BUCKETS_OF_THE_DRIVER
+from service.options.engine_arguments.known_fields import BUCKETS, LLM_FIELDS, SECTIONS, VERSION, WORDS
 from tests.doubles.trtllm_facts import RELEASE, read_facts
+from tests.doubles.trtllm_site import double_on_path
 
+MODES = "sleep_config.restore_modes"
 _CLASSES = {
     "kv_cache_config": "KvCacheConfig",
     "scheduler_config": "SchedulerConfig",
@@ -30,7 +35,34 @@ def test_the_arguments_are_those_of_the_release() -> None:
     assert _fields("TorchLlmArgs") == LLM_FIELDS
 
 
-@pytest.mark.parametrize("path", sorted(SECTIONS))
+@pytest.mark.parametrize("path", sorted(_CLASSES))
 def test_the_objects_in_them_are_those_of_the_release(path: str) -> None:
     """Field by field."""
     assert _fields(_CLASSES[path]) == SECTIONS[path].fields
+
+
+def test_the_memories_that_sleep_are_those_of_the_release() -> None:
+    """Names of an object, and values of an enum: the double has it; so are the modes."""
+    with double_on_path():
+        memory = import_module("tensorrt_llm._torch.virtual_memory")
+        assert SECTIONS[MODES].fields == {tag.value for tag in memory.ExecutorMemoryType}
+        assert [WORDS[f"{MODES}.{name}"] for name in SECTIONS[MODES].fields] == [
+            tuple(memory.RestoreMode.__members__)
+        ] * len(memory.ExecutorMemoryType)
+
+
+def test_the_buckets_are_those_that_its_metrics_take() -> None:
+    """Read in the signature of its collector, which the driver calls with them."""
+    taken = read_facts()["classes"]["MetricsCollector"]["methods"]["__init__"]["parameters"]
+    names = {each["name"] for each in taken if each["name"].endswith("_buckets")}
+    assert SECTIONS[BUCKETS].fields == names == set(BUCKETS_OF_THE_DRIVER)
+
+
+def test_every_object_is_held_to_a_fact() -> None:
+    """None of them is only believed."""
+    assert SECTIONS.keys() == {*_CLASSES, MODES, BUCKETS}
+
+
+def test_the_words_of_the_waiting_queue_are_the_values_of_its_policy() -> None:
+    """Values and not names: TensorRT-LLM does not know PRIORITY."""
+    assert WORDS["scheduler_config.waiting_queue_policy"] == ("fcfs", "priority")

@@ -45,6 +45,8 @@ def test_an_unknown_name_never_passes(section: str, name: str) -> None:
         ("scheduler_config.dynamic_batch_config.enable_batch_tuning", "enable_batch_size_tuning"),
         ("cache_transceiver_config.max_tokens_in_bufer", "max_tokens_in_buffer"),
         ("lora_config.max_rank", "max_loras"),
+        ("sleep_config.restore_modes.kv_cach", "kv_cache"),
+        ("prometheus_metrics_config.e2e_latency_buckets", "e2e_request_latency_buckets"),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_right_one(wrong: str, right: str) -> None:
@@ -91,7 +93,8 @@ def test_words_are_compared_as_tensorrt_does(path: str) -> None:
     """Upper and lower case are not the same there."""
     for word in WORDS[path]:
         load(*_TRTLLM, _with(path, word))
-    assert "allowed: one of " in refused(*_TRTLLM, _with(path, "ucX"))
+    for wrong in ("ucX", *(word.swapcase() for word in WORDS[path])):
+        assert "allowed: one of " in refused(*_TRTLLM, _with(path, wrong))
 
 
 @pytest.mark.parametrize("path", sorted(SECTIONS))

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from actors.engines.trtllm.metrics import BUCKETS
 from tests.service.options.world import load, refused
 
 _TRTLLM = ("--engine", "trtllm")
@@ -28,8 +29,14 @@ def _with(path: str, value: object) -> str:
         ("lora_config.lora_dir", "/adapters/law", "a list of texts"),
         ("lora_config.lora_dir", 5, "a list of texts"),
         ("lora_config.lora_dir", ["/adapters/law", 5], "a list of texts"),
-        ("sleep_config.restore_modes", 5, "an object"),
-        ("sleep_config.restore_modes", ["kv_cache"], "an object"),
+        ("pipeline_parallel_size", "2", "a whole number from 1 up"),
+        ("context_parallel_size", 0, "a whole number from 1 up"),
+        ("gpus_per_node", 0, "a whole number from 1 up"),
+        *(
+            (f"prometheus_metrics_config.{name}", bounds, "a list of numbers, each above the one before it")
+            for name in BUCKETS
+            for bounds in ([], [1, 1], [2, 1.5], [0.1, "1"], [False, True], 5, "0.1")
+        ),
         ("enable_attention_dp", "yes", "true or false"),
         ("skip_tokenizer_init", 1, "true or false"),
         ("max_beam_width", 0, "a whole number from 1 up"),
@@ -51,7 +58,9 @@ def test_a_value_of_another_type_is_refused(path: str, value: object, allowed: s
     [
         ("disable_overlap_scheduler", True),
         ("kv_cache_config.enable_block_reuse", False),
-        ("lora_config.lora_dir", ["/adapters/law"]),
+        ("prometheus_metrics_config", None),
+        ("prometheus_metrics_config.e2e_request_latency_buckets", None),
+        ("prometheus_metrics_config.e2e_request_latency_buckets", [0.1, 1, 30.0]),
         ("lora_config.lora_dir", []),
         ("sleep_config.restore_modes", {"kv_cache": "CPU"}),
         ("sleep_config.restore_modes", None),

@@ -11,6 +11,7 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
@@ -34,6 +35,7 @@ from tensorrt_llm.scheduling_params import SchedulingParams
 
 if TYPE_CHECKING:
     from tensorrt_llm.bindings.executor import KvCacheRetentionConfig
+    from tensorrt_llm.llmapi.llm_args import TorchLlmArgs
     from tensorrt_llm.tokenizing import Tokenizer
 
 __all__ = ["LLM", "PreprocessedInputs", "RequestOutput", "SamplingParams"]
@@ -107,6 +109,7 @@ class BaseLLM:
         if self.args.guided_decoding_backend is not None and self._tokenizer is None:
             # Whoever follows constraints reads the tokenizer; the worker ends by an assertion.
             raise RuntimeError("Executor worker returned error") from AssertionError("tokenizer is not None")
+        _import_connector(self.args)
         settings = settings_of(self.args)
         self._script = settings.script
         self._traps = Traps(settings.script)
@@ -323,6 +326,19 @@ def _tokenizer_of(source: object, trust_remote_code: bool) -> Tokenizer:
     from transformers import AutoTokenizer
 
     return cast("Tokenizer", AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code))
+
+
+def _import_connector(args: TorchLlmArgs) -> None:
+    """The engine's worker would: what it cannot find ends it."""
+    connector = args.kv_connector_config
+    if connector is None or connector.connector_module is None:
+        return
+    try:
+        module = import_module(connector.connector_module)
+        for name in (connector.connector_scheduler_class, connector.connector_worker_class):
+            getattr(module, name or "")
+    except (ImportError, AttributeError) as exc:
+        raise RuntimeError("Executor worker returned error") from exc
 
 
 def _refuse_handles(params: DisaggregatedParams) -> None:
