@@ -7,7 +7,7 @@ to the framework's exceptions. Cancellation is an outcome, never an error.
 from __future__ import annotations
 
 import reprlib
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class ServiceError(Exception):
@@ -104,12 +104,24 @@ class StartStopped(ServiceError):
     """A stop was asked for while the engine was still starting."""
 
 
-class EngineStartError(ServiceError):
-    """The engine cannot start with this configuration. ``hint`` says what to change."""
+class StartFault(Enum):
+    """Where the fault of a failed start lies, and so whether another start may do better.
 
-    def __init__(self, problem: str, hint: str = "") -> None:
+    CONFIGURATION: the same start fails again. FILES: the model's cannot be had now. ENGINE: it died.
+    """
+
+    CONFIGURATION = "configuration"
+    FILES = "files"
+    ENGINE = "engine"
+
+
+class EngineStartError(ServiceError):
+    """The engine cannot start. ``hint`` says what to change, or where to look."""
+
+    def __init__(self, problem: str, hint: str = "", fault: StartFault = StartFault.CONFIGURATION) -> None:
         self.problem = problem
         self.hint = hint
+        self.fault = fault
         super().__init__(f"{problem} {hint}".strip())
 
 

@@ -12,7 +12,7 @@ from collections.abc import MutableMapping, Sequence
 from dynamo.common.backend.run import run
 from dynamo.common.backend.worker import WorkerConfig
 
-from protocols.errors import EngineStartError, StartStopped
+from protocols.errors import EngineStartError, StartFault, StartStopped
 from service.assembly import build_worker
 from service.engine import ActorEngine
 from service.exit_codes import ExitCode
@@ -32,6 +32,7 @@ from service.options import (
     load_settings,
     print_config,
     read_engine_facts,
+    refuse_missing_packages,
 )
 from service.processors.check import check_processors
 from service.processors.imports import load_processors
@@ -43,6 +44,13 @@ _ENDED_BY_ITSELF = (
     "nobody asked the framework to stop and it did: its discovery was lost for longer than its lease lasts "
     "(etcd: ETCD_LEASE_TTL, 10 s); what was in flight has ended, a supervisor must start this worker again"
 )
+
+# Only the first is the same at every start: supervisors are told not to try again after that code.
+_CODES = {
+    StartFault.CONFIGURATION: ExitCode.CONFIGURATION,
+    StartFault.FILES: ExitCode.UNAVAILABLE,
+    StartFault.ENGINE: ExitCode.UNEXPECTED,
+}
 
 
 def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
@@ -63,8 +71,10 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
                 return exit_code_of(findings)
             case "serve":
                 return _serve(settings, signals)
-    except (EngineChoiceError, EngineStartError, ModelInvalid) as exc:
+    except (EngineChoiceError, ModelInvalid) as exc:
         return _complain(exc, ExitCode.CONFIGURATION)
+    except EngineStartError as exc:
+        return _complain(exc, _CODES[exc.fault])
     except (UnsupportedFramework, ModelUnavailable) as exc:
         return _complain(exc, ExitCode.UNAVAILABLE)
 
@@ -87,6 +97,7 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
         settings.engine.requested, read_engine_facts(os.environ), settings.engine.tensorrt_options
     )
     log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
+    refuse_missing_packages(settings)
     instance_id = str(uuid.uuid4())
     say_configuration(settings, choice.engine, instance_id)
     if settings.dump_config_to is not None:
@@ -137,7 +148,7 @@ def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | No
     if failure is None:
         return _complain(_ENDED_BY_ITSELF, ExitCode.UNAVAILABLE)
     if isinstance(cause, EngineStartError):
-        return _complain(cause, ExitCode.CONFIGURATION)
+        return _complain(cause, _CODES[cause.fault])
     if cause is None and not worker.was_started:
         hint = "is the discovery backend reachable? (--discovery-backend file needs no server)"
         return _complain(f"the framework could not start: {failure}; {hint}", ExitCode.UNAVAILABLE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.errors import EngineStartError, StartStopped
+from protocols.errors import EngineStartError, StartFault, StartStopped
 from service.exit_codes import ExitCode
 from service.serving import exit_code
 from service.stopping import StopSignals
@@ -30,6 +30,8 @@ class Worker:
 
 FRAMEWORK = RuntimeError("BackendUnknown: whatever")
 BAD_MODEL = EngineStartError("model: 'nowhere' does not exist.", "Give a folder.")
+NO_FILES = EngineStartError("weights are not there", "Look.", StartFault.FILES)
+DIED = EngineStartError("its worker died", "Look.", StartFault.ENGINE)
 STOPPED = StartStopped("the start was interrupted")
 
 # signals, start_failure, was_started, is_dead, failure -> code
@@ -46,6 +48,8 @@ TABLE: list[Row] = [
     (2, STOPPED, True, False, FRAMEWORK, ExitCode.FORCED),
     (0, BAD_MODEL, True, False, FRAMEWORK, ExitCode.CONFIGURATION),
     (1, BAD_MODEL, True, False, FRAMEWORK, ExitCode.CONFIGURATION),
+    (0, NO_FILES, True, False, FRAMEWORK, ExitCode.UNAVAILABLE),
+    (0, DIED, True, False, FRAMEWORK, ExitCode.UNEXPECTED),
     (0, RuntimeError("out of memory"), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
     (0, asyncio.CancelledError(), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
     (0, None, True, False, FRAMEWORK, ExitCode.UNEXPECTED),

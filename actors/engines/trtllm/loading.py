@@ -15,7 +15,7 @@ from actors.engines.trtllm.children import descendants, end_all, out_of_reach
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.library import Library, import_library
 from protocols.engine import EngineInfo
-from protocols.errors import EngineStartError, ServiceError, StartStopped
+from protocols.errors import EngineStartError, ServiceError, StartFault, StartStopped
 
 Progress = Callable[[str, float], None]
 """Called with the stage of the start and the fraction done, 0 to 1; the same again while a stage goes on."""
@@ -127,10 +127,7 @@ class Loading:
             return StartStopped("the engine was stopped while it was starting")
         if isinstance(exc, ServiceError):
             return exc
-        words = f"{type(exc).__name__}: {exc}".rstrip(".")
-        error = EngineStartError(f"TensorRT-LLM could not be loaded: {words}.", _hint(exc))
-        error.__cause__ = exc
-        return error
+        return _start_error(exc)
 
 
 def _take_note(ended: asyncio.Future[Loaded]) -> None:
@@ -176,11 +173,30 @@ def _shape(config: TrtllmConfig) -> str:
     return ", ".join(parts)
 
 
-def _hint(exc: BaseException) -> str:
+def _start_error(exc: BaseException) -> EngineStartError:
+    """In one line: what the library said, where to look, and whose fault it is.
+
+    It refuses arguments by ValueError and TypeError, pydantic's among them, before it starts anything. What
+    happens in its processes comes as RuntimeError, whatever it was.
+    """
+    fault, hint = _blamed(exc)
+    words = " ".join(f"{type(exc).__name__}: {exc}".split()).rstrip(".")
+    error = EngineStartError(f"TensorRT-LLM could not be loaded: {words}.", hint, fault)
+    error.__cause__ = exc
+    return error
+
+
+def _blamed(exc: BaseException) -> tuple[StartFault, str]:
     match exc:
         case ImportError():
-            return "Repair the installation of tensorrt-llm, or give --engine torch."
+            return (
+                StartFault.CONFIGURATION,
+                "Repair the installation of tensorrt-llm, or give --engine torch.",
+            )
         case ValueError() | TypeError():
-            return "Check the engine arguments (--extra-engine-args, --override-engine-args, --trtllm.*)."
+            arguments = "--extra-engine-args, --override-engine-args, --trtllm.*"
+            return StartFault.CONFIGURATION, f"Check the engine arguments ({arguments})."
+        case OSError() if not isinstance(exc, ConnectionError):
+            return StartFault.FILES, "Look whether all files of the model are there and can be read."
         case _:
-            return "The log above has what its processes said."
+            return StartFault.ENGINE, "The log above has what its processes said."

@@ -14,7 +14,7 @@ import pytest
 from actors.engines.trtllm import loading
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.loading import Loading, info_of
-from protocols.errors import EngineStartError, StartStopped
+from protocols.errors import EngineStartError, StartFault, StartStopped
 
 if TYPE_CHECKING:
     from actors.engines.trtllm.library import Library
@@ -69,18 +69,31 @@ async def test_it_tells_its_stages_and_that_one_goes_on(
     assert list(dict.fromkeys(told)) == ["importing", "loading", "asking"]
 
 
+class Refusal(ValueError):
+    """As pydantic's: of several lines."""
+
+    def __str__(self) -> str:
+        return "1 validation error\nkv_cache_config.dtype\n  Value error, unknown"
+
+
 @pytest.mark.parametrize(
-    ("exc", "hint"),
+    ("exc", "fault", "hint"),
     [
-        (ImportError("libcuda.so.1"), "Repair"),
-        (ValueError("kv_cache_confg"), "--extra-engine-args"),
-        (RuntimeError("Executor worker died during initialization"), "log"),
+        (ImportError("libcuda.so.1"), StartFault.CONFIGURATION, "Repair"),
+        (ValueError("kv_cache_confg"), StartFault.CONFIGURATION, "--extra-engine-args"),
+        (TypeError("unexpected keyword"), StartFault.CONFIGURATION, "--extra-engine-args"),
+        (Refusal(), StartFault.CONFIGURATION, "--extra-engine-args"),
+        (FileNotFoundError(2, "No such file", "model.safetensors"), StartFault.FILES, "files of the model"),
+        (ConnectionResetError("by its worker"), StartFault.ENGINE, "log"),
+        (RuntimeError("Executor worker died during initialization"), StartFault.ENGINE, "log"),
+        (MemoryError("CUDA out of memory"), StartFault.ENGINE, "log"),
+        (SystemExit("a panic"), StartFault.ENGINE, "log"),
     ],
 )
 async def test_a_failure_says_what_to_look_at(
-    build: Callable[[Build], None], exc: Exception, hint: str
+    build: Callable[[Build], None], exc: BaseException, fault: StartFault, hint: str
 ) -> None:
-    """In the library's words and ours."""
+    """In the library's words and ours, one line; and whether the same start would fail again."""
 
     def failing(**_arguments: Any) -> Any:
         raise exc
@@ -88,8 +101,10 @@ async def test_a_failure_says_what_to_look_at(
     build(failing)
     with pytest.raises(EngineStartError) as caught:
         await Loading(config(), None).run()
-    assert str(exc) in caught.value.problem
+    assert " ".join(str(exc).split()) in caught.value.problem
+    assert len(str(caught.value).splitlines()) == 1
     assert hint in caught.value.hint
+    assert caught.value.fault is fault
 
 
 async def test_one_that_is_given_up_ends_as_stopped(

@@ -15,7 +15,7 @@ import pytest
 
 from actors.engines.trtllm import TrtllmEngine
 from actors.engines.trtllm.children import descendants
-from protocols.errors import EngineStartError
+from protocols.errors import EngineStartError, StartFault
 from protocols.steps import FinishReason
 from tests.actors.engines.trtllm.trap_world import (
     PLAIN,
@@ -153,22 +153,29 @@ async def test_a_start_that_fails_says_so_and_leaves_nothing(folder: Path, name:
         async with open_trapped(config_of(folder), script):
             raise AssertionError("it started")
     assert caught.value.hint
+    assert caught.value.fault is StartFault.ENGINE
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "fault"),
     [
-        ({"no_such_argument": 1}, "no_such_argument"),
-        ({"tensor_parallel_size": 2}, "GPUs"),
-        ({"gather_generation_logits": True}, "process"),
+        ({"no_such_argument": 1}, "no_such_argument", StartFault.CONFIGURATION),
+        ({"kv_cache_config": {"dtype": "int3"}}, "kv_cache_config.dtype", StartFault.CONFIGURATION),
+        ({"tensor_parallel_size": 2}, "GPUs", StartFault.ENGINE),
+        ({"gather_generation_logits": True}, "process", StartFault.ENGINE),
     ],
-    ids=["an argument it does not know", "too few GPUs", "an engine inside of the worker"],
-)
-async def test_a_start_that_the_library_refuses(folder: Path, arguments: dict[str, Any], words: str) -> None:
-    """Before anything was loaded, in the library's words."""
-    with pytest.raises(EngineStartError, match=words):
+    ids=[
+        "an argument it does not know", "a value it refuses", "too few GPUs", "an engine in the worker",
+    ],
+)  # fmt: skip
+async def test_a_start_that_the_library_refuses(
+    folder: Path, arguments: dict[str, Any], words: str, fault: StartFault
+) -> None:
+    """Before anything was loaded, in the library's words; only its arguments are a configuration."""
+    with pytest.raises(EngineStartError, match=words) as caught:
         async with open_trapped(config_of(folder, **arguments)):
             raise AssertionError("it started")
+    assert caught.value.fault is fault
 
 
 async def test_a_stop_while_it_loads_ends_what_was_started(folder: Path) -> None:
