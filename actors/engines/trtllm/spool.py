@@ -6,13 +6,14 @@ with every request that has processors: its failure and what it cost come back i
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.engines.trtllm.spool_folder import SpoolFolder, sweep
 from actors.engines.trtllm.spool_pages import FILE_BYTES, Page, newest_of_each
 from protocols.bounds import Bound, OnBound, ignore_bound
 from protocols.errors import EngineStartError
@@ -20,7 +21,8 @@ from protocols.steps import EngineId, ProcessorUse
 
 # In memory where there is such a place: the event loop reads here, and no disk shall keep it waiting.
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - only a folder of our own is made there, readable by nobody else
-_PREFIX = "logits-processors-"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,10 @@ class _Watched:
 class Spool:
     """A folder of this worker. Only the event loop calls it, and every call is a few short system calls.
 
-    A worker that crashes leaves its folder behind. Nobody reads it: the next one makes another.
+    A worker that is killed leaves its folder behind. Nobody reads it: the next one takes it away.
     """
 
-    def __init__(self, folder: Path, on_bound: OnBound = ignore_bound) -> None:
+    def __init__(self, folder: SpoolFolder, on_bound: OnBound = ignore_bound) -> None:
         self._folder = folder
         self._on_bound = on_bound
         self._watched: dict[EngineId, _Watched] = {}
@@ -62,13 +64,18 @@ class Spool:
     def make(cls, parents: Iterable[Path] | None = None, on_bound: OnBound = ignore_bound) -> Spool:
         """A new folder in the first of these that takes one. Raises EngineStartError where none does.
 
+        Folders of killed workers go first, wherever one may be: memory that is full takes none.
         on_bound: told of a request whose processor took too long.
         """
         candidates = [_IN_MEMORY, Path(tempfile.gettempdir())] if parents is None else list(parents)
+        swept = sum(map(sweep, dict.fromkeys(candidates)))
+        if swept:
+            _log.info(
+                "folders of logits processors that killed workers had left behind: %d taken away", swept
+            )
         for parent in candidates:
             try:
-                # Made with mode 0700.
-                return cls(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)), on_bound)
+                return cls(SpoolFolder.make(parent), on_bound)
             except OSError:
                 continue
         tried = " or ".join(str(parent) for parent in candidates)
@@ -80,11 +87,11 @@ class Spool:
     @property
     def folder(self) -> Path:
         """Where the files lie."""
-        return self._folder
+        return self._folder.path
 
     def open(self, engine_id: EngineId, names: Iterable[str]) -> str:
         """The file for one request, by its path; ``names``: of its processors. Raises OSError."""
-        path = self._folder / str(engine_id)
+        path = self._folder.path / str(engine_id)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._watched[engine_id] = _Watched(path, tuple(names))
         return str(path)
@@ -119,7 +126,7 @@ class Spool:
     def remove(self) -> None:
         """Take all of it away. Idempotent; never raises."""
         self._watched.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
 
 def _content(path: Path) -> bytes:
