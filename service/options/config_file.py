@@ -33,7 +33,8 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if str(key.value) in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is there twice")
+                about = f"the key {key.value!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, about, key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
@@ -93,8 +94,9 @@ def load_yaml_mapping(path: Path) -> Mapping[str, object]:
     text = _text_of(path)
     try:
         data: object = yaml.load(text, _StrictLoader)  # noqa: S506  a safe loader that is stricter still
-    except yaml.YAMLError as error:
-        raise ValueError(f"is no YAML: {error}".replace("\n", " ")) from error
+    except (yaml.YAMLError, ValueError) as error:
+        # A ValueError: of a date that is none.
+        raise ValueError(f"is no YAML: {_about_yaml(error)}") from error
     except RecursionError:
         raise ValueError("is nested too deep") from None
     if data is None:
@@ -113,6 +115,16 @@ def _text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
+
+
+def _about_yaml(error: yaml.YAMLError | ValueError) -> str:
+    """The place as editors count it, and what is wrong there; none of the file's other lines."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark, begun = error.problem_mark, error.context_mark
+    since = f" that begins in line {begun.line + 1}" if begun is not None and begun.line < mark.line else ""
+    words = ", ".join(text for text in ((error.context or "") + since, error.problem) if text)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {words}"
 
 
 def _about_unknown_key(key: str) -> str:

@@ -23,8 +23,14 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        shown = "" if self.value is None else f" value {shorten(self.value, _SHOWN_CHARACTERS)}:"
+        shown = "" if self.value is None else f" value {self._written()}:"
         return f"{self.where}:{shown} {self.allowed}"
+
+    def _written(self) -> str:
+        """As files and flags have it: true and not True."""
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        return shorten(self.value, _SHOWN_CHARACTERS)
 
 
 class ConfigError(ServiceError):

@@ -154,16 +154,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One word of a fixed list."""
+    """One word of a fixed list. ``answered``: words that are read too, only to be refused with a reason."""
 
     values: tuple[str, ...]
+    answered: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
         return f"one of {', '.join(self.values)}"
 
     def parse(self, text: str) -> Value:
-        if text not in self.values:
+        if text not in self.values + self.answered:
             raise ValueError
         return text
 

@@ -89,7 +89,7 @@ ENGINE: tuple[Option, ...] = (
         name="disaggregation_mode",
         flag="--disaggregation-mode",
         env="DYN_TRTLLM_DISAGGREGATION_MODE",
-        kind=Choice(("agg", "pd", "prefill", "decode", "encode", "prefill_and_decode")),
+        kind=Choice(("agg", "pd", "prefill", "decode"), answered=("encode", "prefill_and_decode")),
         default="agg",
         group=Group.MODEL,
         help="Role of the worker. `agg` and `pd` both mean aggregated. Prefill registers the component "
@@ -116,7 +116,7 @@ ENGINE: tuple[Option, ...] = (
         default=None,
         default_text="the engine's own (torch: llguidance, trtllm: none, which refuses constraints)",
         group=Group.MODEL,
-        help="Library that guides constrained output.",
+        help="Library that guides constrained output. With it TensorRT-LLM reads the model's tokenizer.",
         refusal=_XGRAMMAR,
     ),
     Option(

@@ -147,3 +147,25 @@ def test_a_wrong_secret_is_not_repeated(tmp_path: Path) -> None:
         load("--config", path)
     assert "short1" not in str(caught.value)
     assert "short1" not in repr(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\n b: 2\n", "line 2, column 3: mapping values are not allowed here"),
+        ("a: 1\nb:\n  c: 1\n  c: 2\n", "line 4, column 3: the key 'c' is there twice"),
+        (
+            "a: 1\nb: [1,\nc: 2\n",
+            "line 4, column 1: while parsing a flow sequence that begins in line 2, "
+            "expected ',' or ']', but got '<stream end>'",
+        ),
+        ("a: 2026-13-45\n", "month must be in 1..12"),
+    ],
+)
+def test_what_is_no_yaml_is_told_by_its_place(tmp_path: Path, text: str, said: str) -> None:
+    """One line with file, line, column and problem; of an engine's file too."""
+    path = tmp_path / "file.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert refused("--config", str(path)) == f"{path}: is no YAML: {said}"
+    line = refused("--engine", "trtllm", "--extra-engine-args", str(path))
+    assert line == f"--extra-engine-args: value {str(path)!r}: is no YAML: {said}"

@@ -168,3 +168,15 @@ def test_newer_options_depend_on_the_installed_framework(words: list[str]) -> No
     """Accepted where WorkerConfig has the field, refused with that reason elsewhere."""
     assert "ai-dynamo 1.4.2 has not" in refused(*words)
     load(*words, facts=NEW_FRAMEWORK)
+
+
+def test_a_misspelt_role_is_told_those_that_there_are() -> None:
+    """Not those that are refused whatever the engine."""
+    line = refused("--disaggregation-mode", "prefil")
+    assert line == "--disaggregation-mode: value 'prefil': allowed: one of agg, pd, prefill, decode"
+
+
+def test_switches_are_shown_as_they_are_written() -> None:
+    """Not as Python has them."""
+    line = refused("--engine", "trtllm", "--trtllm.enable_lora", "true")
+    assert line.startswith("--trtllm.enable_lora: value true: ")
