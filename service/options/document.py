@@ -113,8 +113,8 @@ way round than in the upstream worker: there the file wins over the flags.
   the nearest right name. With another version installed it only warns, and TensorRT-LLM itself decides.
 * What the worker does by itself: `skip_tokenizer_init` is true, except where a guided decoding back-end, the
   test processor or a `reasoning_parser` needs the tokenizer, which is then read from the model's folder (a
-  start takes some seconds longer); with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events unless a
-  file says otherwise (of a decode worker no blocks are told: routers need none of them); prefill and decode
+  start takes some seconds longer); with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events unless
+  a file says otherwise (of a decode worker no blocks are told: routers need none of them); prefill and decode
   hand over with UCX unless another `cache_transceiver_config.backend` is given; `--connector kvbm` sets
   `kv_connector_config` and switches partial reuse off.
 * What is looked at on this machine: folders of `lora_config.lora_dir` and the package of the connector's
