@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.plugins.require_tools import MAY_BE_ABSENT
+
 pytest_plugins = ["pytester"]
 
 SKIPS = """
@@ -61,3 +63,14 @@ def test_a_module_that_skips_itself_fails_too(
     result = run(pytester, "import pytest\npytest.skip('no network here', allow_module_level=True)")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*REQUIRE_TOOLS=1*no network here*"])
+
+
+def test_what_the_repository_cannot_have_may_be_absent(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Definitions that are not part of the repository are skipped in CI, too, and counted."""
+    monkeypatch.setenv("REQUIRE_TOOLS", "1")
+    source = f"import pytest\n\ndef test_one():\n    pytest.skip({MAY_BE_ABSENT!r})\n"
+    result = run(pytester, source)
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.OK
