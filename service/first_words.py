@@ -45,12 +45,18 @@ def say_configuration(settings: Settings, engine: str, instance_id: str) -> None
     )
     if settings.engine_arguments is not None:
         log.info("engine.arguments", values=settings.engine_arguments.shown())
-    if runtime.system_port >= 0 and runtime.system_host not in LOOPBACK and settings.control_token is None:
+    if _has_routes_that_are_off(settings):
         log.warning(
             "config.warning",
             text=f"the control routes {', '.join(GUARDED)} are off: the system server listens beyond "
             f"loopback ({runtime.system_host}) and DYN_ACTOR_CONTROL_TOKEN is not set; set it",
         )
+
+
+def _has_routes_that_are_off(settings: Settings) -> bool:
+    """Whoever reaches the server could call them: without a token nobody may."""
+    host, port = settings.runtime.system_host, settings.runtime.system_port
+    return port >= 0 and host not in LOOPBACK and settings.control_token is None
 
 
 def _given(settings: Settings) -> Iterator[str]:

@@ -11,6 +11,7 @@ from protocols.bounds import OnBound
 from protocols.spec import Stage
 from service.models import ModelInvalid, ResolvedModel
 from service.models.facts import ModelFacts
+from service.options.engine_arguments import EngineArguments
 from service.options.settings import Settings
 from service.processors.imports import Factory
 
@@ -32,26 +33,31 @@ def build_trtllm(
     if arguments is None:
         raise ValueError("the settings are not those of engine trtllm")
     os.environ.setdefault(_HASH_SEED, "0")
-    facts = ModelFacts.read(model.path)
-    runtime = settings.runtime
-    context_length = arguments.max_seq_len or facts.context_length
-    if context_length is None:
-        raise ModelInvalid(str(model.path), "config.json says no context length", "Give --max-seq-len.")
+    facts, runtime = ModelFacts.read(model.path), settings.runtime
     config = TrtllmConfig(
         model_path=model.path,
         vocab_size=facts.vocab_size,
-        context_length=context_length,
+        context_length=_context_length(arguments, facts, model),
         bos_token_id=facts.bos_token_id,
         arguments=arguments.besides_model,
         role=runtime.role,
         allows_greedy_choices=bool(os.environ.get(_GREEDY_VARIABLE)),
         chooses_ranks=arguments.chooses_ranks,
         processors=processors,
+        # Routers look for blocks where prompts are computed.
         publishes_kv_events=runtime.publishes_kv_events and runtime.role is not Stage.DECODE,
         metrics_model=_served_name(settings, model) if runtime.publishes_engine_metrics else None,
         on_bound=on_bound,
     )
     return TrtllmEngine(config, progress)
+
+
+def _context_length(arguments: EngineArguments, facts: ModelFacts, model: ResolvedModel) -> int:
+    """Where the engine does not say its own."""
+    length = arguments.max_seq_len or facts.context_length
+    if length is None:
+        raise ModelInvalid(str(model.path), "config.json says no context length", "Give --max-seq-len.")
+    return length
 
 
 def _served_name(settings: Settings, model: ResolvedModel) -> str:
