@@ -134,7 +134,9 @@ class TrtllmEngine:
         config = self._config
         telling = self._telling = Telling(loaded, config, self._steps)
         health = HealthPoll(loaded.llm, self._died)
-        hooks = Hooks(Reading(encode, timing_of), self._died, health.look_soon, health.look, self._finished)
+        hooks = Hooks(
+            Reading(encode, timing_of), self._died, health.look_soon, health.look_on, self._finished
+        )
         new_id = (
             request_ids(loaded.library.get_global_disagg_request_id) if config.role is Stage.PREFILL else None
         )

@@ -17,12 +17,21 @@ from protocols.errors import EngineDead
 
 # A dead engine is known within two of these.
 EVERY_S = 1.0
+# Within this time the library notices that a process of its engine has ended, and this often somebody looks.
+NOTICED_S, _LOOK_S = 1.0, 0.05
 
 
 class HealthPoll:
-    """Event loop. on_dead: told once, with the cause."""
+    """Event loop. on_dead: told once, with the cause. noticed_s: how long `look_on` may take."""
 
-    def __init__(self, llm: Any, on_dead: Callable[[BaseException], None], every_s: float = EVERY_S) -> None:
+    def __init__(
+        self,
+        llm: Any,
+        on_dead: Callable[[BaseException], None],
+        every_s: float = EVERY_S,
+        noticed_s: float = NOTICED_S,
+    ) -> None:
+        self._noticed_s = noticed_s
         self._llm = llm
         self._on_dead = on_dead
         self._every_s = every_s
@@ -47,6 +56,17 @@ class HealthPoll:
         if self._under_way is None or self._under_way.done():
             self._under_way = begin_in_daemon("trtllm-health", partial(cause_of_death, self._llm))
         return await asyncio.shield(self._under_way)
+
+    async def look_on(self) -> BaseException | None:
+        """As `look`, again and again for as long as a death may take to be noticed. In bounded time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._noticed_s):
+                while True:
+                    cause = await self.look()
+                    if cause is not None:
+                        return cause
+                    await asyncio.sleep(_LOOK_S)
+        return None
 
     def look_soon(self) -> None:
         """Something has failed: do not wait."""

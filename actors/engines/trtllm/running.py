@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from actors.engines.trtllm.asking import Asking
+from actors.engines.trtllm.calling import Calling, Doubtful
 from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
-from actors.engines.trtllm.faults import Fault, fault_of
+from actors.engines.trtllm.doubting import Doubts
 from actors.engines.trtllm.following import FollowedRequest, Reading
-from actors.engines.trtllm.health import known_fault
 from actors.engines.trtllm.loading import Loaded
 from actors.engines.trtllm.proving import Proof, has_callers_text
 from actors.engines.trtllm.steering import Steering
-from protocols.errors import EngineDead
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId
 
@@ -28,7 +26,8 @@ class Hooks:
     """What the driver does beside the requests. reading: see there.
 
     on_dead: the engine will not work again; told perhaps more than once. on_doubt: something failed, and the
-    engine's health should be looked at. look: at its health, now; the cause of its death, if it is dead.
+    engine's health should be looked at. look: at its health, in bounded time and as long as a death may take
+    to be noticed; the cause of its death, if it is dead.
     on_finished: the last delta of a request that has ended without an error, and the library's result.
     """
 
@@ -72,9 +71,9 @@ class Running:
         steps: StepCollector,
         hooks: Hooks,
     ) -> None:
-        self._llm = loaded.llm
         self._library = loaded.library
-        self._asking = asking
+        self._calling = Calling(loaded, asking, hooks.on_dead, hooks.on_doubt)
+        self._doubts = Doubts(hooks.look, steps, hooks.on_dead)
         self._steering = steering
         self._steps = steps
         self._hooks = hooks
@@ -86,9 +85,16 @@ class Running:
         self.running = 0
 
     def submit(self, engine_id: EngineId, spec: GenerationSpec) -> None:
-        """Raises EngineDead, or what the library raises for this request."""
+        """Raises EngineDead, or what the library raises for this request.
+
+        Of what it raises for no request somebody hears later, when it is known whether it has died of that.
+        """
         try:
-            output = self._begin(engine_id, spec)
+            output = self._calling.begin(spec, self._steering.attach(spec, engine_id))
+        except Doubtful as exc:
+            self._steering.close(engine_id)
+            self._doubts.refused(engine_id, exc.kind)
+            return
         except BaseException:
             self._steering.close(engine_id)
             raise
@@ -111,53 +117,11 @@ class Running:
         """Nobody hears the engine any more."""
         self._is_stopped = True
         self._proof.stop()
+        await self._doubts.stop()
         tasks = [row.task for row in self._rows.values() if row.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, engine_id: EngineId, spec: GenerationSpec) -> Any:
-        """One that the library raises at is asked for once more: it may be the late error of another."""
-        processor = self._steering.attach(spec, engine_id)
-        before = self._last_client_id()
-        try:
-            return self._llm.generate_async(**self._asking.keywords(spec, processor))
-        except Exception as exc:
-            self._refused(exc)
-            if self._end_ghost(before) and spec.stage is Stage.DECODE:
-                # What was handed over can be fetched once.
-                raise
-        try:
-            return self._llm.generate_async(**self._asking.keywords(spec, processor))
-        except Exception as exc:
-            self._refused(exc)
-            self._end_ghost(before)
-            raise
-
-    def _refused(self, exc: Exception) -> None:
-        """Raises EngineDead where that is why."""
-        cause = self._death_in(exc)
-        if cause is not None:
-            self._hooks.on_dead(cause)
-            raise EngineDead("TensorRT-LLM takes no more requests") from cause
-        self._hooks.on_doubt()
-
-    def _last_client_id(self) -> object:
-        """The library's own count of what it was asked for."""
-        return getattr(self._llm._executor, "_last_client_id", None)
-
-    def _end_ghost(self, before: object) -> bool:
-        """Whether the library had sent the request when it raised; if so it is ended: nobody will read it."""
-        ghost = self._last_client_id()
-        if ghost == before:
-            return False
-        with suppress(Exception):
-            self._llm._executor.abort_request(ghost)
-        return True
-
-    def _death_in(self, exc: BaseException) -> BaseException | None:
-        """What ended the engine, if this says so or the library knows."""
-        return exc if fault_of(exc, self._library) is Fault.ENGINE else known_fault(self._llm)
 
     async def _consume(self, row: _Row) -> None:
         """The task of one request."""
@@ -177,7 +141,7 @@ class Running:
         try:
             return await anext(results, None)
         except self._library.RequestError as exc:
-            if output.error is not None or self._death_in(exc) is not None:
+            if output.error is not None or self._calling.death_in(exc) is not None:
                 raise
             self._hooks.on_doubt()
             return output
@@ -237,7 +201,7 @@ class Running:
 
     async def _death_by(self, row: _Row, exc: Exception) -> BaseException | None:
         """A request's own error is of one type. Of any other the engine may have died unnoticed so far."""
-        cause = self._death_in(exc)
+        cause = self._calling.death_in(exc)
         if not isinstance(exc, self._library.RequestError):
             return cause or await self._hooks.look()
         if cause is exc and has_callers_text(row.spec):
