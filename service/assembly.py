@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from dynamo.common.backend.worker import WorkerConfig
@@ -14,6 +15,8 @@ from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version, mode_of
 from service.models import ResolvedModel
 from service.models.facts import ModelFacts
+from service.notify import Notifier
+from service.notify.events import Planned, Preparing
 from service.options.settings import Settings
 from service.plan import ServingPlan
 from service.processors import hello
@@ -26,22 +29,33 @@ from service.telemetry.recorder import RecorderSettings, build_recorder
 if TYPE_CHECKING:
     from actors.engines.torch.config import DeviceChoice, DtypeChoice
 
+# A stage of an engine's start, and how much of the start is done: 0 to 1. Called in the engine's thread.
+Progress = Callable[[str, float], None]
 # What the synthetic engine pretends to have been made for, in tokens.
 SYNTHETIC_CONTEXT = 2048
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ThisProcess:
+    """What there is once a process, whatever it serves.
+
+    instance_id: tells it from the others of its service, in stories and spans.
+    """
+
+    signals: StopSignals
+    notifier: Notifier
+    instance_id: str
 
 
 def build_worker(
     settings: Settings,
     engine_name: str,
     model: ResolvedModel,
-    signals: StopSignals,
+    process: ThisProcess,
     factories: Mapping[str, Factory],
-    instance_id: str,
 ) -> ActorEngine:
     """Everything put together, nothing started. ``factories``: logits processors that requests may choose.
-
-    instance_id: tells this process from the others of its service, in stories and spans.
 
     Raises ConfigError when the test processor is asked for and the model cannot say its answer.
     """
@@ -52,8 +66,10 @@ def build_worker(
         spec = hello.resolve_test_spec(model.path, ModelFacts.read(model.path).vocab_size, where)
         processors[hello.NAME] = hello.factory()
     bounds = BoundCounts()
-    engine = build_engine(settings, engine_name, model, processors, bounds)
     served_name = settings.model.served_model_name or model.served_name
+    process.notifier.tell(Planned(served_name, engine_name, settings.drain.hard_exit_s))
+    progress = partial(_tell_stage, process.notifier)
+    engine = build_engine(settings, engine_name, model, processors, bounds, progress)
     token = settings.control_token
     plan = ServingPlan(
         graph=replace(settings.graph, default_processors=hello.entries_of(spec)),
@@ -72,14 +88,14 @@ def build_worker(
             engine=engine.name,
             framework_version=installed_version(),
             model=served_name,
-            instance_id=instance_id,
+            instance_id=process.instance_id,
             namespace=settings.runtime.namespace,
             bounds=bounds,
             capabilities=engine.capabilities,
             maintenance=engine.maintenance,
         )
     )
-    return ActorEngine(plan, engine, recorder, signals)
+    return ActorEngine(plan, engine, recorder, process.signals, process.notifier)
 
 
 def build_engine(
@@ -88,6 +104,7 @@ def build_engine(
     model: ResolvedModel,
     processors: Mapping[str, Factory],
     on_bound: OnBound,
+    progress: Progress,
 ) -> Engine:
     """The driver of ``--engine``; its library is imported only when it was chosen."""
     if name == "synthetic":
@@ -105,7 +122,7 @@ def build_engine(
     if name == "trtllm":
         from service.trtllm_engine import build_trtllm  # noqa: PLC0415
 
-        return build_trtllm(settings, model, processors, on_bound, _log_stage)
+        return build_trtllm(settings, model, processors, on_bound, progress)
     from actors.engines.torch import TorchConfig, TorchEngine  # noqa: PLC0415
 
     torch = settings.torch
@@ -125,12 +142,13 @@ def build_engine(
             processors=processors,
             on_bound=on_bound,
         ),
-        progress=_log_stage,
+        progress=progress,
     )
 
 
-def _log_stage(stage: str, fraction: float) -> None:
+def _tell_stage(notifier: Notifier, stage: str, fraction: float) -> None:
     """One line a stage of loading; called in the engine's thread."""
+    notifier.tell(Preparing(f"{stage}, {fraction:.0%}"))
     get_logger("service.loading").info("model.load", stage=stage, done=f"{fraction:.0%}")
 
 

@@ -17,6 +17,8 @@ from typing import cast
 
 from protocols.errors import ServiceError
 from service.discovery import STORE_S, Discovery
+from service.notify import Notifier
+from service.notify.events import Failed
 from service.stopping import StopSignals
 from service.telemetry.logs import get_logger
 
@@ -27,9 +29,10 @@ _CAUSES = 8
 class DeathPath:
     """Entered at most once, from the loop."""
 
-    def __init__(self, signals: StopSignals, discovery: Discovery) -> None:
+    def __init__(self, signals: StopSignals, discovery: Discovery, notifier: Notifier | None = None) -> None:
         self._signals = signals
         self._discovery = discovery
+        self._notifier = notifier or Notifier()
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("service.death")
         self.cause: BaseException | None = None
@@ -44,7 +47,9 @@ class DeathPath:
         if self.cause is not None:
             return
         self.cause = cause
-        self._log.error("worker.failed", causes=_root_causes(cause))
+        causes = _root_causes(cause)
+        self._log.error("worker.failed", causes=causes)
+        self._notifier.tell(Failed(causes[0]))
         self._task = asyncio.get_running_loop().create_task(self._leave(), name="death-path")
 
     async def _leave(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynamo._core import Context
 from dynamo._core.backend import EngineMetrics
-from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, WorkerConfig
+from dynamo.common.backend import EngineConfig, LLMEngine, WorkerConfig
 from dynamo.common.backend.engine import GenerateChunk, GenerateRequest, LogitsProcessorSpec
 from dynamo.common.backend.health_check import build_health_check_payload
 from dynamo.common.backend.metrics import register_engine_registry
@@ -42,12 +42,13 @@ from service.controls import Controls
 from service.death import DeathPath
 from service.discovery import Discovery
 from service.engine_metrics import bridge_engine_metrics
-from service.framework import installed_fields
 from service.kv_publishing import KvPublishing
 from service.loop_guard import LATEST, LoopGuard
+from service.notify import Follower, Notifier
 from service.options.budgets import READ_S
 from service.plan import ServingPlan
 from service.readers import Readers
+from service.registration import engine_config
 from service.stopping import StopSignals
 from service.telemetry.families import PREFIX
 from service.telemetry.logs import get_logger
@@ -63,7 +64,14 @@ _FLUSH_S = 0.2
 class ActorEngine(LLMEngine):
     """One worker's engine, as the framework drives it."""
 
-    def __init__(self, plan: ServingPlan, engine: Engine, recorder: Recorder, signals: StopSignals) -> None:
+    def __init__(
+        self,
+        plan: ServingPlan,
+        engine: Engine,
+        recorder: Recorder,
+        signals: StopSignals,
+        notifier: Notifier | None = None,
+    ) -> None:
         self._plan = plan
         self._signals = signals
         self._recorder = recorder
@@ -79,7 +87,9 @@ class ActorEngine(LLMEngine):
         self.kv = KvPublishing(recorder, untold=engine.capabilities.untold)
         # Who comes back tells routers anew: they have dropped what they knew about our cache.
         self.discovery = Discovery(lambda: self.is_stopping, self.kv.forgotten, recorder.bound_reached)
-        self.death = DeathPath(signals, self.discovery)
+        self.notifier = notifier or Notifier()
+        self._follower = Follower(self.notifier)
+        self.death = DeathPath(signals, self.discovery, self.notifier)
         self._controls = Controls(self, plan)
 
     @classmethod
@@ -160,7 +170,7 @@ class ActorEngine(LLMEngine):
             self.kv.open(self._loop, self._graph.info)
         _say_ready(self._engine.name, self._graph.info)
         self._loop_lag = self._loop.create_task(self._recorder.loop_lag.run(), name="loop-lag")
-        return _engine_config(self._plan, self._graph.info)
+        return engine_config(self._plan, self._graph.info)
 
     async def generate(
         self, request: GenerateRequest, context: Context
@@ -305,6 +315,7 @@ class ActorEngine(LLMEngine):
     async def on_endpoint_ready(self, endpoint: Any) -> None:
         """Keep the endpoint: a worker that drains by hand or dies leaves discovery through it."""
         self.discovery.opened(endpoint)
+        self._follower.opened(endpoint)
         seconds = time.monotonic() - self._signals.began_s
         get_logger("service.engine").info("worker.ready", seconds=round(seconds, 3))
 
@@ -319,7 +330,7 @@ class ActorEngine(LLMEngine):
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             engine=self._engine,
-            telemetry=self._recorder,
+            telemetry=self._follower.beside(self._recorder),
             clock=time.monotonic,
             on_crash=self.death.on_crash,
             new_wakeup=FutureWakeup,
@@ -376,21 +387,4 @@ def _say_ready(engine: str, info: EngineInfo) -> None:
         about=info.description,
         context_tokens=info.context_length,
         max_num_seqs=info.max_num_seqs,
-    )
-
-
-def _engine_config(plan: ServingPlan, info: EngineInfo) -> EngineConfig:
-    facts: dict[str, Any] = {
-        "context_length": info.context_length,
-        "kv_cache_block_size": info.block_tokens,
-        "total_kv_blocks": info.total_blocks,
-        "max_num_seqs": info.max_num_seqs,
-        "max_num_batched_tokens": info.max_num_batched_tokens,
-        "data_parallel_size": info.data_parallel_size,
-    }
-    known = installed_fields(LlmRegistration)
-    return EngineConfig(
-        model=plan.model_path,
-        served_model_name=plan.served_model_name,
-        llm=LlmRegistration(**{name: value for name, value in facts.items() if name in known}),
     )

@@ -94,12 +94,22 @@ def _dispatch(command: str, rest: list[str], signals: StopSignals) -> int:
 
             return control_command(command, rest)
         case _:
-            from service.telemetry.filter_file import check_filter_files  # noqa: PLC0415
+            return _serve(rest, signals)
 
-            check_filter_files(os.environ)
-            from service.serving import serve_command  # noqa: PLC0415
 
-            return serve_command(rest, signals)
+def _serve(rest: list[str], signals: StopSignals) -> int:
+    from service.notify import open_notifier  # noqa: PLC0415 - as above
+    from service.notify.events import Ended  # noqa: PLC0415
+    from service.telemetry.filter_file import check_filter_files  # noqa: PLC0415
+
+    # Before the imports that take seconds: a service manager shows what is going on from the beginning.
+    with open_notifier(os.environ, signals) as notifier:
+        check_filter_files(os.environ)
+        from service.serving import serve_command  # noqa: PLC0415
+
+        code = ExitCode(serve_command(rest, signals, notifier))
+        notifier.tell(Ended(code))
+        return code
 
 
 def _refuse(text: str, code: ExitCode) -> int:

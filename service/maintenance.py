@@ -16,6 +16,7 @@ from protocols.errors import InternalError, InvalidRequest, MaintenanceFailed
 from protocols.maintenance import Maintenance
 from protocols.telemetry import DrainReport, WorkerState
 from service.maintenance_call import EngineCall
+from service.notify.events import Resting
 from service.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class SleepCoordinator:
         if state not in _NEXT[self.state]:
             raise InternalError(f"memory: {self.state.value} -> {state.value}")
         self._log.info("memory.state", state=state.value, before=self.state.value)
+        self._worker.notifier.tell(Resting(state.value, is_awake=state is Rest.AWAKE))
         self.state = state
 
 

@@ -13,7 +13,7 @@ from dynamo.common.backend.run import run
 from dynamo.common.backend.worker import WorkerConfig
 
 from protocols.errors import EngineStartError, StartFault, StartStopped
-from service.assembly import build_worker
+from service.assembly import ThisProcess, build_worker
 from service.engine import ActorEngine
 from service.exit_codes import ExitCode
 from service.first_words import say_configuration
@@ -21,6 +21,8 @@ from service.framework import UnsupportedFramework, check_version, framework_fac
 from service.guard import ExitGuard
 from service.models import ModelInvalid, ModelUnavailable, resolve_model
 from service.models.catalogue import BUILT_IN_MODELS
+from service.notify import Notifier, why_of
+from service.notify.events import Failed, Preparing
 from service.options import (
     EngineChoiceError,
     Settings,
@@ -53,7 +55,7 @@ _CODES = {
 }
 
 
-def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
+def serve_command(argv: Sequence[str], signals: StopSignals, notifier: Notifier) -> int:
     """Serve until a signal; returns the exit code. Raises ConfigError."""
     configure_logging(os.environ)
     try:
@@ -70,13 +72,10 @@ def serve_command(argv: Sequence[str], signals: StopSignals) -> int:
                 sys.stdout.write(findings_text(findings))
                 return exit_code_of(findings)
             case "serve":
-                return _serve(settings, signals)
-    except (EngineChoiceError, ModelInvalid) as exc:
-        return _complain(exc, ExitCode.CONFIGURATION)
-    except EngineStartError as exc:
-        return _complain(exc, _CODES[exc.fault])
-    except (UnsupportedFramework, ModelUnavailable) as exc:
-        return _complain(exc, ExitCode.UNAVAILABLE)
+                return _serve(settings, signals, notifier)
+    except (EngineChoiceError, EngineStartError, ModelInvalid, ModelUnavailable, UnsupportedFramework) as exc:
+        notifier.tell(Failed(why_of(exc)))
+        return _complain(exc, _code_of(exc))
 
 
 def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
@@ -85,10 +84,10 @@ def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
     Raises ConfigError, EngineChoiceError, EngineStartError, ModelInvalid or ModelUnavailable.
     """
     words = sys.argv[1:] if argv is None else argv
-    return _prepare(load_settings(words, os.environ, framework_facts()), signals)
+    return _prepare(load_settings(words, os.environ, framework_facts()), signals, Notifier())
 
 
-def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
+def _prepare(settings: Settings, signals: StopSignals, notifier: Notifier) -> ActorEngine:
     """Choose the engine, get the model's files, and put the worker together."""
     log = get_logger("service.serving")
     for warning in settings.warnings:
@@ -105,8 +104,10 @@ def _prepare(settings: Settings, signals: StopSignals) -> ActorEngine:
     apply_environment(settings, os.environ)
     # Before the model, which may have to be fetched.
     factories = load_processors(settings, choice.engine)
+    notifier.tell(Preparing("the model's files are looked for"))
     model = resolve_model(settings.model.model)
-    return build_worker(settings, choice.engine, model, signals, factories, instance_id)
+    process = ThisProcess(signals, notifier, instance_id)
+    return build_worker(settings, choice.engine, model, process, factories)
 
 
 def apply_environment(settings: Settings, environ: MutableMapping[str, str]) -> None:
@@ -116,8 +117,8 @@ def apply_environment(settings: Settings, environ: MutableMapping[str, str]) -> 
         environ.pop(name, None)
 
 
-def _serve(settings: Settings, signals: StopSignals) -> int:
-    worker = _prepare(settings, signals)
+def _serve(settings: Settings, signals: StopSignals, notifier: Notifier) -> int:
+    worker = _prepare(settings, signals, notifier)
     if settings.runtime.disable_gc:
         gc.disable()
     ExitGuard(signals, settings.drain.guard_at_s)
@@ -131,11 +132,21 @@ def _serve(settings: Settings, signals: StopSignals) -> int:
     except Exception as exc:
         failure = exc
     code = exit_code(worker, signals, failure)
+    if worker.start_failure is not None and code is not ExitCode.PLANNED:
+        notifier.tell(Failed(why_of(worker.start_failure)))
     # What comes now meets nothing that it could end: it must change neither the code nor kill us.
     signals.ignore_from_now()
     seconds = time.monotonic() - signals.began_s
     get_logger("service.serving").info("worker.ended", code=code.value, seconds=round(seconds, 3))
     return code
+
+
+def _code_of(exc: Exception) -> ExitCode:
+    """Of a start that was given up before the framework ran."""
+    if isinstance(exc, EngineStartError):
+        return _CODES[exc.fault]
+    is_configuration = isinstance(exc, EngineChoiceError | ModelInvalid)
+    return ExitCode.CONFIGURATION if is_configuration else ExitCode.UNAVAILABLE
 
 
 def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | None) -> ExitCode:

@@ -73,10 +73,10 @@ class StopSignals:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.note()
-        if self._exit_code is not None:
-            raise SystemExit(self._exit_code)
         for listener in self._listeners:
             listener(self.count)
+        if self._exit_code is not None:
+            raise SystemExit(self._exit_code)
 
     def _on_swallowed(self, what: sys.UnraisableHookArgs) -> None:
         """No exception leaves a finalizer or the callback of a weak reference, and so does not our exit."""

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
 from protocols.engine import EngineCapabilities, Figure
 from protocols.steps import EngineId, EngineStep
-from service.assembly import build_worker
+from service.assembly import ThisProcess, build_worker
 from service.models import ResolvedModel
+from service.notify import Notifier
 from service.stopping import StopSignals
 from service.telemetry.metrics import Metrics
 from tests.doubles.trtllm_llms import write_folder
@@ -76,7 +77,8 @@ def test_the_worker_asks_its_engine(words: tuple[str, ...], states: set[str], tm
     """Its word reaches the page, for blocks and for memories that it can give back."""
     settings = load("--engine", "trtllm", *words, installed=with_tensorrt())
     model = ResolvedModel(write_folder(tmp_path), "model", "folder")
-    registry = build_worker(settings, "trtllm", model, StopSignals(), {}, "id").recorder.registry
+    process = ThisProcess(StopSignals(), Notifier(), "id")
+    registry = build_worker(settings, "trtllm", model, process, {}).recorder.registry
     assert told(registry) == {f'kv_blocks{{state="{state}"}}' for state in states}
     assert samples_of(registry)['memory_asleep{memory="kv_cache"}'] == 0
 

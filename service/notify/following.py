@@ -1,0 +1,92 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# The framework's endpoint has no type information.
+"""What hears of the worker's life in the event loop, for the notifier's sake. Without a manager: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from protocols.telemetry import Telemetry, WorkerState
+from service.notify.events import DrainProgress, Listed, LoopTurned, StateChanged
+from service.notify.notifier import Notifier
+
+# Signs of life for each time-out: one that comes late is followed by another one in time.
+_SIGNS = 3
+# How often to look whether frontends find this worker.
+_LOOK_S = 0.1
+
+_LOG = logging.getLogger("service.notify")
+
+
+class Overheard:
+    """The graph's own listener, and somebody who listens in where the worker's life is told.
+
+    What is told of requests and steps goes to the listener alone, as if nobody stood between.
+    """
+
+    def __init__(self, listener: Telemetry, notifier: Notifier) -> None:
+        self._listener = listener
+        self._notifier = notifier
+        self.request_submitted = listener.request_submitted
+        self.request_ended = listener.request_ended
+        self.request_named_unknown = listener.request_named_unknown
+        self.request_cancelled = listener.request_cancelled
+        self.abort_told = listener.abort_told
+        self.step_done = listener.step_done
+        self.drain_ended = listener.drain_ended
+        self.bound_reached = listener.bound_reached
+
+    def state_changed(self, state: WorkerState) -> None:
+        """The worker moved on in its life."""
+        self._notifier.tell(StateChanged(state))
+        self._listener.state_changed(state)
+
+    def drain_progress(self, remaining: int, left_s: float) -> None:
+        """While draining: so many requests are left, and so many seconds until the last rung."""
+        self._notifier.tell(DrainProgress(remaining, left_s))
+        self._listener.drain_progress(remaining, left_s)
+
+
+class Follower:
+    """The notifier's ears in the event loop. All methods belong to the loop."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._looking: asyncio.Task[None] | None = None
+        # Kept: of a watch that was given up the framework complains in its log when the worker leaves.
+        self._watch: Any = None
+
+    def beside(self, listener: Telemetry) -> Telemetry:
+        """The listener, overheard. Gives signs of life from now on, if they are wanted."""
+        if not self._notifier.is_on:
+            return listener
+        if self._notifier.watchdog_s is not None:
+            self._turn(asyncio.get_running_loop(), self._notifier.watchdog_s / _SIGNS)
+        return Overheard(listener, self._notifier)
+
+    def opened(self, endpoint: Any) -> None:
+        """The framework is about to list the endpoint: it says so before it does it, and never again."""
+        if self._notifier.is_on:
+            self._looking = asyncio.get_running_loop().create_task(
+                self._wait_listed(endpoint), name="wait-listed"
+            )
+
+    async def _wait_listed(self, endpoint: Any) -> None:
+        """Until the store lists this very worker, as a frontend sees it."""
+        try:
+            own = endpoint.connection_id()
+            self._watch = await endpoint.client()
+            # Nobody tells when that is.
+            while own not in self._watch.instance_ids():  # noqa: ASYNC110 - there is nothing else to wait for
+                await asyncio.sleep(_LOOK_S)
+        except Exception as exc:
+            # Another manager's time-out must not end a worker that serves because we cannot look.
+            _LOG.warning("whether this worker is in discovery cannot be seen (%s)", type(exc).__name__)
+        self._notifier.tell(Listed())
+
+    def _turn(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
+        """The loop's own timer, so that a loop that stands still gives no sign of life."""
+        self._notifier.tell(LoopTurned())
+        loop.call_later(interval_s, self._turn, loop, interval_s)
