@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 
-from service.last_words import end_now
+from service.last_words import Tell, end_now, tell_nobody
 from service.stopping import StopSignals
 
 
@@ -21,7 +21,8 @@ class ExitGuard:
     moment a signal interrupts it. Of all queues only this one may be filled in a signal handler.
     """
 
-    def __init__(self, signals: StopSignals, guard_at_s: float) -> None:
+    def __init__(self, signals: StopSignals, guard_at_s: float, tell: Tell = tell_nobody) -> None:
+        self._tell = tell
         self._guard_at_s = guard_at_s
         self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()
         signals.listen(self._asked.put)
@@ -30,4 +31,4 @@ class ExitGuard:
     def _watch(self) -> None:
         self._asked.get()
         time.sleep(self._guard_at_s)
-        end_now(f"still not stopped {self._guard_at_s:g} s after the signal")
+        end_now(f"still not stopped {self._guard_at_s:g} s after the signal", self._tell)

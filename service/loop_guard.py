@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from service.last_words import end_now
+from service.last_words import Tell, end_now, tell_nobody
 
 # A loop that stands still is looked at this often before it counts as hung. Looks are counted, not
 # seconds: a process that was stopped and goes on finds one look missed, not a time-out passed.
@@ -26,7 +26,8 @@ class LoopGuard:
     What ran here goes on elsewhere once we are gone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float, tell: Tell = tell_nobody) -> None:
+        self._tell = tell
         self._loop = loop
         self._timeout_s = max(timeout_s, _SHORTEST_STAND_S)
         self._turned = threading.Event()
@@ -46,7 +47,7 @@ class LoopGuard:
                 looks = 0
                 self._ask()
             elif looks >= _LOOKS:
-                end_now(f"the event loop has stood still for {self._timeout_s:g} s")
+                end_now(f"the event loop has stood still for {self._timeout_s:g} s", self._tell)
 
     def _ask(self) -> None:
         """Let the loop set the flag at its next turn."""

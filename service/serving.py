@@ -121,7 +121,7 @@ def _serve(settings: Settings, signals: StopSignals, notifier: Notifier) -> int:
     worker = _prepare(settings, signals, notifier)
     if settings.runtime.disable_gc:
         gc.disable()
-    ExitGuard(signals, settings.drain.guard_at_s)
+    ExitGuard(signals, settings.drain.guard_at_s, notifier.last_word)
 
     async def engine_factory(_argv: list[str] | None) -> tuple[ActorEngine, WorkerConfig]:
         return worker, worker.worker_config

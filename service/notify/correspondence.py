@@ -57,7 +57,7 @@ class Correspondence:
         """All that was not sent yet, as one datagram, so that it is taken as a whole."""
         if not self._unsent:
             return
-        if self._datagrams.send(_datagram(self._unsent)):
+        if self._datagrams.send(datagram(self._unsent)):
             self._unsent.clear()
         elif not self._has_complained:
             self._has_complained = True
@@ -68,7 +68,7 @@ class Correspondence:
         more_s = self._more_s(now_s, since_s)
         self._has_news = False
         if more_s > 0:
-            self._datagrams.send(_datagram({"EXTEND_TIMEOUT_USEC": str(int(more_s * 1_000_000))}))
+            self._datagrams.send(datagram({"EXTEND_TIMEOUT_USEC": str(int(more_s * 1_000_000))}))
 
     def _more_s(self, now_s: float, since_s: float) -> float:
         match self.life.more_time:
@@ -82,6 +82,7 @@ class Correspondence:
                 return 0.0 if exit_by_s is None else min(STOP_MORE_S, exit_by_s - now_s)
 
 
-def _datagram(assignments: dict[str, str]) -> bytes:
+def datagram(assignments: dict[str, str]) -> bytes:
+    """Assignments as the manager reads them. What is no text in UTF-8 is replaced: else it drops the line."""
     lines = "\n".join(f"{name}={value}" for name, value in assignments.items())
     return lines.encode("utf-8", errors="replace")

@@ -16,10 +16,11 @@ from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 
 from service.exit_codes import ExitCode
-from service.notify.correspondence import EVERY_S, Correspondence
+from service.notify.correspondence import EVERY_S, Correspondence, datagram
 from service.notify.datagrams import Datagrams
 from service.notify.events import Ended, Event, Failed, StopAsked
 from service.notify.motion import Motion
+from service.notify.stages import plain
 from service.notify.supervision import Supervision, take_supervision
 from service.stopping import StopSignals
 
@@ -63,6 +64,12 @@ class Notifier:
         """Something has happened."""
         if self._thread is not None:
             self._events.put(event)
+
+    def last_word(self, why: str) -> None:
+        """The process is ended right after this, whatever waits in the queue."""
+        datagrams = Datagrams(self._supervision.address)
+        datagrams.send(datagram({"STATUS": plain(f"failed: {why}"), "STOPPING": "1"}))
+        datagrams.close()
 
     def close(self, within_s: float = LAST_WORDS_S) -> None:
         """Say what is still to be said; waits that long and no longer. Not for signal handlers."""
