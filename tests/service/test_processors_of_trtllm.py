@@ -104,7 +104,7 @@ def test_drafted_tokens_are_refused_by_name(hook: bool) -> None:
 def test_parts_of_prompts_go_with_an_engine_that_does_not_work_ahead() -> None:
     """Otherwise nobody could tell a part from a token."""
     text = refusal(trtllm(*GOOD, *PARTS))
-    assert text.startswith("--trtllm.enable_chunked_prefill: value True: logits processors could not tell")
+    assert text.startswith("--trtllm.enable_chunked_prefill: value true: logits processors could not tell")
     assert set(load_processors(trtllm(*GOOD, *PARTS, *NOT_AHEAD), "trtllm")) == {"mine"}
 
 
