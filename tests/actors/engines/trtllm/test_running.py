@@ -298,3 +298,14 @@ async def test_a_stop_leaves_no_task(make: Make) -> None:
     await engine.running.stop()
     assert engine.running.running == 0
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("trtllm-")]
+
+
+async def test_a_stop_is_no_end_of_a_request(make: Make) -> None:
+    """Who is live hears of it from the graph, and may go on elsewhere; the engine is told nothing."""
+    engine = make()
+    output = engine.submit()
+    await engine.running.stop()
+    engine.steps.close()
+    with pytest.raises(EngineDead, match="was stopped"):
+        await engine.heard()
+    assert output.aborts == 0
