@@ -23,7 +23,12 @@ class KustomizeError(ValueError):
 
 def documents(file: Path) -> list[Object]:
     """Every object of one file."""
-    return [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one is not None]
+    return documents_of(file.read_text(encoding="utf-8"))
+
+
+def documents_of(text: str) -> list[Object]:
+    """Every object of a text in YAML or JSON."""
+    return [one for one in yaml.safe_load_all(text) if one is not None]
 
 
 def read(folder: Path) -> Object:
