@@ -16,6 +16,9 @@ SURROUNDINGS = frozenset(
     {"argparse", "subprocess", "socket", "signal", "os.environ", "os.getenv", "os.putenv"}
 )
 GRAMMARS = "actors/engines/grammars"
+# Drivers with libraries of their own: none imports another, nor what several share any of them.
+TORCH, TRTLLM = frozenset({"actors.engines.torch"}), frozenset({"actors.engines.trtllm"})
+DRIVERS = TORCH | TRTLLM
 TORCH_STACK = frozenset({"llguidance", "numpy", "safetensors", "tokenizers", "torch", "transformers"})
 
 
@@ -27,7 +30,7 @@ class Room:
     packages: frozenset[str]
     """Top-level packages besides the standard library."""
     banned: frozenset[str] = frozenset()
-    """Standard library modules and attributes that are not for this room."""
+    """Modules, attributes and folders of ours that are not for this room all the same."""
 
 
 ROOMS = (
@@ -38,32 +41,38 @@ ROOMS = (
         frozenset({"anyio", "protocols", "actors"}),
         CONCURRENCY - {"asyncio"} | SURROUNDINGS,
     ),
-    Room("actors/engines", frozenset({"anyio", "protocols", "actors", "llguidance"}), SURROUNDINGS),
-    Room("actors/engines/torch", frozenset({"anyio", "protocols", "actors"}) | TORCH_STACK, SURROUNDINGS),
+    Room("actors/engines", frozenset({"anyio", "protocols", "actors", "llguidance"}), SURROUNDINGS | DRIVERS),
+    Room(
+        "actors/engines/torch",
+        frozenset({"anyio", "protocols", "actors"}) | TORCH_STACK,
+        SURROUNDINGS | TRTLLM,
+    ),
+    # What both engines that run logits processors share.
+    Room("actors/engines/foreign", frozenset({"protocols", "actors", "torch"}), SURROUNDINGS | DRIVERS),
     # What both engines that obey constraints share; transformers reads their models' tokenizers.
     Room(
         GRAMMARS,
         frozenset({"anyio", "protocols", "actors", "llguidance", "numpy", "transformers"}),
-        SURROUNDINGS,
+        SURROUNDINGS | DRIVERS,
     ),
     # A caller's constraint is compiled in a process of its own first, which may die of it. This one starts
     # it, with an environment of its own; that one lets no signal but SIGKILL end it.
     Room(
         f"{GRAMMARS}/trial_child.py",
         frozenset({"protocols", "actors"}),
-        SURROUNDINGS - {"subprocess", "os.environ"},
+        SURROUNDINGS - {"subprocess", "os.environ"} | DRIVERS,
     ),
-    Room(f"{GRAMMARS}/trial.py", frozenset({"protocols", "actors"}), SURROUNDINGS - {"signal"}),
+    Room(f"{GRAMMARS}/trial.py", frozenset({"protocols", "actors"}), SURROUNDINGS - {"signal"} | DRIVERS),
     Room(
         "actors/engines/trtllm",
         frozenset({"anyio", "protocols", "actors", "llguidance", "tensorrt_llm", "torch", "transformers"}),
-        SURROUNDINGS,
+        SURROUNDINGS | TORCH,
     ),
     # Runs in the process for trials, too, and asks there what the engine will ask.
     Room(
         "actors/engines/trtllm/xgrammar_trials.py",
         frozenset({"protocols", "actors", "numpy", "tokenizers", "xgrammar"}),
-        SURROUNDINGS,
+        SURROUNDINGS | TORCH,
     ),
     # Ends processes that the library has started and left behind.
     Room("actors/engines/trtllm/children.py", frozenset(), SURROUNDINGS - {"signal"}),
@@ -112,10 +121,10 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def is_allowed(name: str, room: Room) -> bool:
     """Say whether a module of `room` may use the dotted `name`."""
+    if any(name == ban or name.startswith(f"{ban}.") for ban in room.banned):
+        return False
     package = name.partition(".")[0]
-    if package in sys.stdlib_module_names:
-        return not any(name == ban or name.startswith(f"{ban}.") for ban in room.banned)
-    return package in room.packages
+    return package in sys.stdlib_module_names or package in room.packages
 
 
 def check_tree(root: Path) -> list[str]:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.torch.lanes import Turn
 from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.sampler import Sampler
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.steering import Steering
-from actors.engines.torch.steering_failed import SteeringFailed
 from protocols.steps import Position
 
 _NOT_FINITE = "the model gave logits that are not finite"

@@ -7,10 +7,10 @@ sequence ends with the token it has told last.
 
 from __future__ import annotations
 
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.torch.lanes import Turn
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.steering import Steering
-from actors.engines.torch.steering_failed import SteeringFailed
 
 
 class Following:

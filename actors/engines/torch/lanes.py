@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from actors.engines.torch.side_job import Job
+from actors.engines.foreign.side_job import Job
 from actors.engines.torch.side_lane import SideLane
 from protocols.bounds import OnBound, ignore_bound
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from actors.engines.foreign.processors import Factory, Processor, processors_of
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.torch.grammars.matcher import GrammarState
 from actors.engines.torch.lanes import Lanes
 from actors.engines.torch.penalties import Penalties
-from actors.engines.torch.processors import Factory, Processor, processors_of
 from actors.engines.torch.sequence import Sequence
 from actors.engines.torch.steering import Steering
-from actors.engines.torch.steering_failed import SteeringFailed
 from protocols.bounds import OnBound
 from protocols.spec import Guided
 from protocols.steps import ProcessorUse

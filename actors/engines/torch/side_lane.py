@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from actors.engines.torch.side_job import Job
+from actors.engines.foreign.side_job import Job
 from actors.engines.torch.switching import SHORT_TURNS
 from protocols.bounds import Bound, OnBound, ignore_bound
 

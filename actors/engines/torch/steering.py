@@ -13,10 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from actors.engines.foreign.processors import Processor
+from actors.engines.foreign.steering_failed import SteeringFailed, TooCostly
 from actors.engines.torch.grammars.matcher import GrammarState
 from actors.engines.torch.lanes import Lanes, Place
-from actors.engines.torch.processors import Processor
-from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
 from protocols.bounds import Bound
 
 # A request whose processor or grammar does not answer for this long is failed.

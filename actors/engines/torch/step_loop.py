@@ -6,6 +6,7 @@ import time
 from typing import assert_never
 
 from actors.engines.bridge import StepBridge
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.torch.block_pool import BlockPool
 from actors.engines.torch.blocks import BlockAllocator
 from actors.engines.torch.choosing import Choice
@@ -18,7 +19,6 @@ from actors.engines.torch.outfit import Outfitter
 from actors.engines.torch.prefix_cache import PrefixCache
 from actors.engines.torch.scheduler import Chunk, Limits, Scheduler
 from actors.engines.torch.sequence import Request, Sequence
-from actors.engines.torch.steering_failed import SteeringFailed
 from actors.engines.torch.stopping import Ending, ending_of
 from protocols.spec import GenerationSpec
 from protocols.steps import Delta, EngineId, EngineStep, FinishReason

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from actors.engines.torch.side_job import Interrupted, Job
+from actors.engines.foreign.side_job import Interrupted, Job
 
 # As in engine torch: a request whose processor does not answer for this long is failed.
 GIVE_UP_S = 10.0

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from actors.engines.torch.processors import Processor
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.foreign.processors import Processor
+from actors.engines.foreign.steering_failed import SteeringFailed
 
 # The score of what must not be chosen, where -inf would be too much: when nothing else is left the engine
 # draws from what is not a number, and that can end it.

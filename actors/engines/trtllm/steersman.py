@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from actors.engines.torch.processors import Processor
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.foreign.processors import Processor
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.trtllm.patience import GIVE_UP_S, Patience, TookTooLong
 from actors.engines.trtllm.processors import Orders, unpickled
 from actors.engines.trtllm.spool_writer import SpoolWriter

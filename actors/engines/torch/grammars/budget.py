@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from actors.engines.torch.steering_failed import TooCostly
+from actors.engines.foreign.steering_failed import TooCostly
 
 TOO_COSTLY = "the grammar became too costly to follow"
 

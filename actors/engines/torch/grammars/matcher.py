@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actors.engines.foreign.steering_failed import SteeringFailed, TooCostly
 from actors.engines.grammars.vocabulary import Vocabulary
 from actors.engines.torch.grammars.budget import TOO_COSTLY, accept_budget, mask_budget
 from actors.engines.torch.grammars.noting import Note, note_token
-from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
 
 _WORD_BITS = 32
 # llguidance's words for giving up because of what it costs. Our texts are stable, and free of content.

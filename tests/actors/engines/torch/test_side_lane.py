@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from actors.engines.foreign.side_job import Interrupted, Job
 from actors.engines.torch import side_lane
-from actors.engines.torch.side_job import Interrupted, Job
 from actors.engines.torch.side_lane import SideLane
 from protocols.bounds import Bound
 from tests.doubles.listeners import RecordingTelemetry
@@ -397,7 +397,7 @@ def test_the_interpreter_changes_hands_quickly_while_somebody_is_alone(stage: St
 # In a process of its own: one that hangs here cannot even be ended by the test's own time-out.
 INTERRUPTS = """
 import sys, threading, time
-from actors.engines.torch.side_job import Job
+from actors.engines.foreign.side_job import Job
 
 def loops():
     until_s = time.monotonic() + 0.02

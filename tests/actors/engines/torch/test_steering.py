@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from actors.engines.torch import side_job, side_lane
+from actors.engines.foreign import side_job
+from actors.engines.foreign.processors import Processor
+from actors.engines.foreign.steering_failed import SteeringFailed, TooCostly
+from actors.engines.torch import side_lane
 from actors.engines.torch.lanes import FAIR_S, TURN_S, Lanes
-from actors.engines.torch.processors import Processor
 from actors.engines.torch.side_lane import SideLane
 from actors.engines.torch.steering import GIVE_UP_S, Steering
-from actors.engines.torch.steering_failed import SteeringFailed, TooCostly
 from protocols.bounds import Bound
 from protocols.spec import ProcessorEntry
 from tests.actors.engines.torch.hostile_processors import Looping, Temperature

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from actors.engines.trtllm.library import Library
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def library() -> Iterator[Library]:
-    """Its classes, imported as the driver imports them."""
+    """Its classes, imported as the driver imports them; once a module, since that takes longer than a test."""
     from actors.engines.trtllm.library import import_library
 
     with double_on_path():

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.grammars.vocabulary import read_vocabulary
 from actors.engines.torch.grammars.budget import Budget
 from actors.engines.torch.grammars.matcher import GrammarState
-from actors.engines.torch.steering_failed import SteeringFailed
 from tests.actors.engines.grammars.world import END, STOP, Guide, write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.engines.foreign.steering_failed import SteeringFailed
 from actors.engines.torch.grammars.budget import TOO_COSTLY, Budget
 from actors.engines.torch.grammars.noting import note_token
-from actors.engines.torch.steering_failed import SteeringFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

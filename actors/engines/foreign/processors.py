@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from actors.engines.torch.side_job import Interrupted
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.foreign.side_job import Interrupted
+from actors.engines.foreign.steering_failed import SteeringFailed
 from protocols.spec import ProcessorEntry
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from actors.engines.torch.processors import Processor, processors_of
-from actors.engines.torch.steering_failed import SteeringFailed
+from actors.engines.foreign.processors import Processor, processors_of
+from actors.engines.foreign.steering_failed import SteeringFailed
 from protocols.spec import ProcessorEntry
 from tests.actors.engines.torch.hostile_processors import BROKEN, ODD, Temperature, without_lines
 
