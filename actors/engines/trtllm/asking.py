@@ -44,7 +44,13 @@ class Asking:
             "disaggregated_params": self._stage(spec),
             "trace_headers": dict(spec.trace_headers) or None,
             "cache_salt": spec.cache_salt,
+            **self._placement(spec),
         }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _placement(self, spec: GenerationSpec) -> dict[str, Any]:
+        """Where it runs, with what, and when; objects that only some releases have."""
+        library, found = self._library, dict[str, Any]()
         if spec.rank is not None:
             found["scheduling_params"] = library.SchedulingParams(
                 attention_dp_rank=spec.rank, attention_dp_relax=False
@@ -55,7 +61,7 @@ class Asking:
             found["lora_request"] = self._adapter(spec.adapter)
         if self._config.is_priority_heeded:
             found["priority"] = priority_of(spec)
-        return {name: value for name, value in found.items() if value is not None}
+        return found
 
     def _processors(self, spec: GenerationSpec, own: object) -> list[object]:
         """An engine that guesses ahead calls none: there the driver alone sees to late ids."""

@@ -14,6 +14,7 @@ MOST_LOGPROBS = 20
 # Why something is lacking: each names what would change it.
 _GREEDY = "TensorRT-LLM makes several greedy ones only where TLLM_ALLOW_N_GREEDY_DECODING is set"
 _UNGUIDED = "no guided decoding back-end is configured (--guided-decoding-backend xgrammar or llguidance)"
+# A decode worker never sees the prompt's logits, and what a prefill worker says nobody shows.
 _SPLIT_PROMPT = "nobody tells logprobs of a prompt where prefill and decode are two workers"
 _NO_ADAPTERS = "no LoRA adapter is configured (lora_config.lora_dir)"
 _ONE_BEAM = "one beam is configured (--max-beam-width)"
@@ -23,14 +24,12 @@ _NO_TOKENIZER = "its reasoning parser has no tokenizer (the engine argument skip
 
 
 def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
-    """Its queue cannot hold a request back, so that readers' room is reserved for all they may get."""
+    """Its queue can hold no request back, so that readers' room is reserved for all they may get."""
     is_whole = config.role is Stage.WHOLE
     return EngineCapabilities(
-        can_pause=False,
         sampling=frozenset(Sampling.__struct_fields__),
         max_n=min(MOST_CHOICES, config.batch),
         max_logprobs=MOST_LOGPROBS,
-        # A decode worker never sees the prompt's logits, and what a prefill worker says nobody shows.
         no_prompt_logprobs="" if is_whole else _SPLIT_PROMPT,
         guided=guided_kinds(config.guided_backend),
         no_guided=_UNGUIDED,

@@ -74,21 +74,24 @@ class KvEventReader:
             self._is_forgotten = False
             self._clear(events)
         for row in rows:
-            rank = 0
-            try:
-                checked = kv_row(row)
-                if checked.rank >= len(self._ranks):
-                    raise NonsenseRow("a rank that does not exist")
-                rank = checked.rank
-                self._ranks[rank].take(checked, events)
-            except NonsenseRow as exc:
-                nonsense[rank] += 1
-                self._complain(exc)
+            self._take(row, events, nonsense)
         if self._is_cleared:
             self._is_cleared = False
             self._clear(events)
         events += [KvMalformed(count=count, rank=rank) for rank, count in sorted(nonsense.items())]
         return events
+
+    def _take(self, row: object, events: list[KvEvent], nonsense: Counter[int]) -> None:
+        rank = 0
+        try:
+            checked = kv_row(row)
+            if checked.rank >= len(self._ranks):
+                raise NonsenseRow("a rank that does not exist")
+            rank = checked.rank
+            self._ranks[rank].take(checked, events)
+        except NonsenseRow as exc:
+            nonsense[rank] += 1
+            self._complain(exc)
 
     def _clear(self, events: list[KvEvent]) -> None:
         for each in self._ranks:

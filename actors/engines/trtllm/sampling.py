@@ -65,18 +65,8 @@ def sampling_params(
 
     Raises what the library raises for options that it does not like together.
     """
-    stop = stop_ids(spec.stop)
-    # The library sets 1 for a prefill by itself, after it has checked that the minimum is not above it.
-    most = 1 if spec.stage is Stage.PREFILL else spec.stop.max_tokens
+    is_prefill = spec.stage is Stage.PREFILL
     options: dict[str, Any] = {
-        "max_tokens": most,
-        # Until then the engine holds its end id back. Without one it would take the last id of all for it.
-        "min_tokens": (min(spec.stop.min_tokens, most) or None) if stop.end != _NO_END else None,
-        "end_id": stop.end,
-        "pad_id": max(stop.end, 0),
-        "stop_token_ids": list(stop.engine) or None,
-        # Ids that end an answer are part of it; the frontend leaves out what is not for people.
-        "include_stop_str_in_output": True,
         "seed": spec.sampling.seed,
         "n": spec.n,
         "detokenize": False,
@@ -85,13 +75,31 @@ def sampling_params(
         "prompt_logprobs": _logprobs(spec.output.prompt_logprobs),
         "guided_decoding": guided,
         "logits_processor": list(processors) or None,
-        "thinking_token_budget": None if spec.stage is Stage.PREFILL else spec.thinking_tokens,
+        "thinking_token_budget": None if is_prefill else spec.thinking_tokens,
         # A prefill is over when its KV cache has been read, which only these figures tell.
-        "return_perf_metrics": spec.stage is Stage.PREFILL,
+        "return_perf_metrics": is_prefill,
+        **_lengths(spec.stop, is_prefill=is_prefill),
         **_choice(spec.sampling),
         **_search(spec.search),
     }
     return library.SamplingParams(**{name: value for name, value in options.items() if value is not None})
+
+
+def _lengths(rules: StopRules, *, is_prefill: bool) -> dict[str, Any]:
+    """When a choice ends."""
+    stop = stop_ids(rules)
+    # The library sets 1 for a prefill by itself, after it has checked that the minimum is not above it.
+    most = 1 if is_prefill else rules.max_tokens
+    return {
+        "max_tokens": most,
+        # Until then the engine holds its end id back. Without one it would take the last id of all for it.
+        "min_tokens": (min(rules.min_tokens, most) or None) if stop.end != _NO_END else None,
+        "end_id": stop.end,
+        "pad_id": max(stop.end, 0),
+        "stop_token_ids": list(stop.engine) or None,
+        # Ids that end an answer are part of it; the frontend leaves out what is not for people.
+        "include_stop_str_in_output": True,
+    }
 
 
 def _choice(sampling: Sampling) -> dict[str, Any]:
