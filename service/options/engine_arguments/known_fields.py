@@ -83,7 +83,7 @@ SECTIONS: dict[str, Section] = {
     ),
 }
 
-# Words that a field takes, in the spelling TensorRT-LLM compares with; null is always one more.
+# Words that a field takes, in the spelling TensorRT-LLM compares with; null is one more, but for NOT_NULL.
 WORDS: dict[str, tuple[str, ...]] = {
     "cache_transceiver_config.backend": ("DEFAULT", "UCX", "NIXL", "MOONCAKE", "MPI"),
     "cache_transceiver_config.transceiver_runtime": ("CPP", "PYTHON"),
@@ -92,3 +92,4 @@ WORDS: dict[str, tuple[str, ...]] = {
     "scheduler_config.waiting_queue_policy": ("fcfs", "priority"),
     **{f"{_MODES}.{memory}": RESTORE_MODES for memory in MEMORIES},
 }
+NOT_NULL = frozenset(f"{_MODES}.{memory}" for memory in MEMORIES)

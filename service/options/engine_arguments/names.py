@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, WORDS
+from service.options.engine_arguments.known_fields import LLM_FIELDS, NOT_NULL, SECTIONS, VERSION, WORDS
 from service.options.engine_arguments.tree import Node, Tree, find, given_by, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
 from service.options.nearest import nearest
@@ -34,7 +34,7 @@ class NameCheck:
                 self._refuse(path, node, unusable.why)
         for path, words in WORDS.items():
             node = find(tree, path)
-            if node is not None and plain(node) not in (None, *words):
+            if node is not None and plain(node) not in (words if path in NOT_NULL else (None, *words)):
                 self._refuse(path, node, f"allowed: one of {', '.join(words)}")
         self._check_fields(tree, LLM_FIELDS, "")
 

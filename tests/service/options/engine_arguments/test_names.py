@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, WORDS
+from service.options.engine_arguments.known_fields import LLM_FIELDS, NOT_NULL, SECTIONS, WORDS
 from service.options.engine_arguments.unusable import RETIRED, UNTRIED, UNUSABLE, WITHOUT_EFFECT
 from tests.service.options.world import load, refused, with_tensorrt
 
@@ -95,6 +95,10 @@ def test_words_are_compared_as_tensorrt_does(path: str) -> None:
         load(*_TRTLLM, _with(path, word))
     for wrong in ("ucX", *(word.swapcase() for word in WORDS[path])):
         assert "allowed: one of " in refused(*_TRTLLM, _with(path, wrong))
+    if path in NOT_NULL:
+        assert "allowed: one of " in refused(*_TRTLLM, _with(path, None))
+    else:
+        load(*_TRTLLM, _with(path, None))
 
 
 @pytest.mark.parametrize("path", sorted(SECTIONS))
