@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def library() -> Iterator[Library]:
-    """Its classes, imported as the driver imports them; once a module, since that takes longer than a test."""
+    """Its classes, imported as the driver imports them. Once a module: it takes longer than a test."""
     from actors.engines.trtllm.library import import_library
 
     with double_on_path():
