@@ -114,13 +114,11 @@ def open_notifier(environ: MutableMapping[str, str], signals: StopSignals) -> Ge
     signals.listen(lambda count: notifier.tell(StopAsked(count, signals.first_s)))
     try:
         yield notifier
-    except SystemExit as exc:
-        # Our handler of signals, before there is anything that could be lost.
-        notifier.tell(Ended(_code_of(exc)))
-        raise
     except BaseException as exc:
-        notifier.tell(Failed(why_of(exc)))
-        notifier.tell(Ended(None))
+        # SystemExit: our handler of signals, before there is anything that could be lost.
+        if not isinstance(exc, SystemExit):
+            notifier.tell(Failed(why_of(exc)))
+        notifier.tell(Ended(_code_of(exc)))
         raise
     finally:
         notifier.close()
@@ -136,5 +134,7 @@ def why_of(problem: BaseException | str) -> str:
     return lines[0] if lines else type(problem).__name__
 
 
-def _code_of(exc: SystemExit) -> ExitCode | None:
-    return ExitCode(exc.code) if exc.code in list(ExitCode) else None
+def _code_of(exc: BaseException) -> ExitCode | None:
+    """The one that is going to be the process's, if the error itself says so."""
+    code: object = exc.code if isinstance(exc, SystemExit) else getattr(exc, "exit_code", None)
+    return next((known for known in ExitCode if known == code), None)

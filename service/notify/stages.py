@@ -193,7 +193,8 @@ class Life:
         # The graph tells it once more when nobody is left, after it has said that it is drained.
         if remaining and self.stage in (Stage.DRAINING, Stage.STOPPING):
             requests = "1 request" if remaining == 1 else f"{remaining} requests"
-            self._detail = f"draining {requests}, for at most {left_s:.0f} s more"
+            what = "draining " if self.stage is Stage.STOPPING else ""
+            self._detail = f"{what}{requests}, for at most {left_s:.0f} s more"
 
     def _on_rest(self, how: str, *, is_awake: bool) -> None:
         if is_awake and self.stage is Stage.SLEEPING:
@@ -212,10 +213,10 @@ class Life:
 
     def _on_ended(self, code: ExitCode | None) -> None:
         why = self._detail if self.stage is Stage.FAILED else ""
-        means = "no code" if code is None else f"code {code.value}, {_MEANS[code]}"
+        means = "" if code is None else f" (code {code.value}, {_MEANS[code]})"
         self._enter(Stage.ENDED)
         # The code first: a long reason is cut.
-        self._tell(f"failed ({means}): {why}" if why else f"ended ({means})", Stage.ENDED)
+        self._tell(f"failed{means}: {why}" if why else f"ended{means}", Stage.ENDED)
 
     def _enter(self, stage: Stage) -> None:
         if stage in NEXT[self.stage]:
