@@ -22,6 +22,16 @@ _ORIGIN = "[12:00:00] /project/cpp/converter.cc:75: "
 _written = ""
 
 
+def _by_id(written: str) -> list[str]:
+    """All tokens of a tokenizer, in the order of their ids."""
+    told = json.loads(written)
+    ids: dict[str, int] = {
+        **told["model"]["vocab"],
+        **{each["content"]: each["id"] for each in told["added_tokens"]},
+    }
+    return sorted(ids, key=ids.__getitem__)
+
+
 class VocabType(Enum):
     """How tokens are written."""
 
@@ -47,6 +57,7 @@ class TokenizerInfo:
         assert isinstance(stop_token_ids, list)
         assert len(stop_token_ids) == 1
         assert len(encoded_vocab) <= (vocab_size or 0)
+        assert encoded_vocab == _by_id(_written), "a token's place is its id, also of one that was added"
         (end,) = stop_token_ids
         self.library = llguidance.LLTokenizer(_written, n_vocab=vocab_size, eos_token=end)
 
