@@ -23,6 +23,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 
 class Refused(Exception):
@@ -33,7 +34,9 @@ def versions(path: Sequence[str]) -> dict[str, str]:
     """What is installed there, by canonical name; of two of a name the one that is imported."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions(path=list(path)):
-        found.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution.version)
+        # Packages of a Linux distribution may have a folder of metadata with nothing in it.
+        if "Name" in distribution.metadata:
+            found.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution.version)
     return found
 
 
@@ -56,14 +59,27 @@ def wheel_requirements(wheel: Path) -> list[Requirement]:
     return applicable(fields.get_all("Requires-Dist", []))
 
 
+def is_version(text: str) -> bool:
+    """Whether it is one by Python's rules; packages of a distribution's own may have others."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
 def unfit(requirements: Iterable[Requirement], here: Mapping[str, str]) -> list[str]:
     """Of what is there, what does not do."""
     return [
         f"{one.name} {here[canonicalize_name(one.name)]} is there, needed is {one.name}{one.specifier}"
         for one in requirements
-        if canonicalize_name(one.name) in here
-        and not one.specifier.contains(here[canonicalize_name(one.name)], prereleases=True)
+        if canonicalize_name(one.name) in here and not fits(one, here[canonicalize_name(one.name)])
     ]
+
+
+def fits(requirement: Requirement, version: str) -> bool:
+    """Whether that version does; previews count, as bases of GPUs come with previews of torch."""
+    return is_version(version) and requirement.specifier.contains(version, prereleases=True)
 
 
 def missing(requirements: Iterable[Requirement], here: Mapping[str, str]) -> list[Requirement]:
@@ -79,7 +95,8 @@ def chosen(uv: str, wanted: Sequence[Requirement], here: Mapping[str, str], pref
     with tempfile.TemporaryDirectory() as folder:
         needed, there, pins = (Path(folder) / name for name in ("needed.in", "there.txt", "pins.txt"))
         needed.write_text("".join(f"{one}\n" for one in wanted), encoding="utf-8")
-        there.write_text("".join(f"{name}=={version}\n" for name, version in here.items()), encoding="utf-8")
+        known = [f"{name}=={version}\n" for name, version in here.items() if is_version(version)]
+        there.write_text("".join(known), encoding="utf-8")
         pins.write_text(preferred, encoding="utf-8")
         words = [
             "pip",
@@ -108,7 +125,7 @@ def chosen(uv: str, wanted: Sequence[Requirement], here: Mapping[str, str], pref
 def run(*words: str) -> None:
     """One command; its own words go to standard error. Raises Refused when it fails."""
     if subprocess.run(words, check=False, stdout=sys.stderr).returncode != 0:
-        raise Refused(f"{' '.join(words[:3])} failed; its words are above")
+        raise Refused(f"uv {words[1]} {words[2]} failed; its words are above")
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

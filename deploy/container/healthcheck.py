@@ -11,7 +11,7 @@ import sys
 from urllib.parse import urlsplit
 
 # Below the five seconds that the container's engine waits.
-_PATIENCE_S = 4.0
+_PATIENCE_S = 3.0
 
 
 def status_of(url: str) -> int | None:

@@ -1,0 +1,200 @@
+"""The images: what they are built from, what they run, and as whom. None is built here: no daemon runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy import dockerfile
+from tests.deploy.compose_files import DEPLOY, REPOSITORY
+from tests.deploy.dockerfile import DOCKERFILE, Stage
+
+ARGUMENTS, STAGES = dockerfile.read()
+IMAGES = ("cpu", "gpu")
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
+LOCK = REPOSITORY / "requirements" / "lock.txt"
+# Of the annotations that the Open Containers Initiative has names for, those that say what an image is.
+LABELS = {"title", "description", "source", "version", "revision", "licenses", "base.name", "base.digest"}
+
+
+def locked(package: str) -> str:
+    """The version of a package in the lock file."""
+    found = re.search(rf"^{package}==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def copied(stage: Stage) -> list[str]:
+    """What a stage takes out of the repository."""
+    texts = [text for text in stage.all("COPY") if "--from" not in text]
+    return [word for text in texts for word in text.split()[:-1]]
+
+
+def is_ignored(path: str) -> bool:
+    """Whether the builder never sees it: the last rule of .dockerignore that names it, or a folder above."""
+    places = [path, *(str(above) for above in Path(path).parents if str(above) != ".")]
+    result = False
+    for line in (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines():
+        rule = line.strip().lstrip("!")
+        if not rule or rule.startswith("#"):
+            continue
+        if any(fnmatch(place, rule) or fnmatch(place, rule.removeprefix("**/")) for place in places):
+            result = not line.startswith("!")
+    return result
+
+
+def test_the_dockerfile_passes_its_lint_without_exceptions() -> None:
+    """hadolint finds nothing, and nothing tells it not to look."""
+    assert "hadolint ignore" not in DOCKERFILE.read_text(encoding="utf-8")
+    hadolint = Path(sys.executable).with_name("hadolint")
+    said = subprocess.run(
+        [hadolint, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (said.stdout, said.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_what_an_image_copies_is_there_and_reaches_the_builder(name: str) -> None:
+    """A path that was renamed, or that .dockerignore keeps back, would fail the build of somebody else."""
+    for source in copied(STAGES[name]):
+        assert (REPOSITORY / source).exists(), source
+        assert not is_ignored(source), source
+
+
+def test_the_builder_sees_nothing_that_no_image_copies() -> None:
+    """No history, no environment of a developer, no tests: they would slow the build, and may leak."""
+    wanted = {source.rstrip("/") for stage in STAGES.values() for source in copied(stage)}
+    seen = {path.name for path in REPOSITORY.iterdir() if not is_ignored(path.name)}
+    assert seen == {source for source in wanted if "/" not in source}
+    for folder in ("requirements", "deploy/container"):
+        inside = {f"{folder}/{path.name}" for path in (REPOSITORY / folder).iterdir()}
+        assert {path for path in inside if not is_ignored(path)} == {
+            path for path in wanted if path in inside
+        }
+    for secret in (".git", ".venv", ".env", "deploy/compose/.env", "tests", "service/__pycache__"):
+        assert is_ignored(secret), secret
+
+
+def test_the_wheel_is_made_of_what_the_project_says_it_is() -> None:
+    """Each package, and each file that its metadata names, is copied into the stage that makes the wheel."""
+    whole = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    packages: list[str] = whole["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    needed = {*packages, PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml"}
+    assert needed <= set(copied(STAGES["wheel"]))
+
+
+def test_bases_are_named_by_a_whole_version_and_can_be_pinned_by_digest() -> None:
+    """No tag that moves by itself; the GPU's is of the framework's version that the lock file has."""
+    assert ARGUMENTS["GPU_IMAGE"].rsplit(":", 1)[1] == locked("ai-dynamo")
+    assert re.fullmatch(r"\d+\.\d+\.\d+-slim-\w+", ARGUMENTS["PYTHON_IMAGE"].rsplit(":", 1)[1])
+    for stage in STAGES.values():
+        assert stage.base in {ARGUMENTS["GPU_IMAGE"], ARGUMENTS["PYTHON_IMAGE"]}
+    for base in re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE):
+        pinned = dockerfile.filled(
+            base, {**ARGUMENTS, "GPU_DIGEST": "sha256:aa", "PYTHON_DIGEST": "sha256:bb"}
+        )
+        assert re.fullmatch(r"[\w./:-]+@sha256:(aa|bb)", pinned), base
+
+
+def test_the_python_of_the_image_is_one_that_the_project_supports() -> None:
+    """At least what pyproject.toml asks for, and one that it names."""
+    version = ARGUMENTS["PYTHON_IMAGE"].rsplit(":", 1)[1].rsplit(".", 1)[0]
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_runs_the_console_script_as_a_plain_user(name: str) -> None:
+    """No root, no shell before it that would keep signals to itself, and SIGTERM as the signal to stop."""
+    stage = STAGES[name]
+    assert stage.entrypoint == list(PROJECT["scripts"])
+    assert stage.all("CMD") == []
+    assert stage.all("USER")[-1] == "1000:0"
+    assert stage.one("STOPSIGNAL") == "SIGTERM"
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_writes_below_its_cache_folder_only(name: str) -> None:
+    """HOME, and each cache that a library would choose itself, lie where one may write."""
+    environ = STAGES[name].environ
+    assert environ["HOME"] == "/home/dynamo"
+    caches = {
+        name: place
+        for name, place in environ.items()
+        if name.endswith(("_CACHE_DIR", "CACHE_HOME", "HF_HOME"))
+    }
+    assert {"XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR"} <= caches.keys()
+    assert all(place.startswith("/home/dynamo/.cache") for place in caches.values())
+    assert environ["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_health_check_of_an_image_is_in_it_and_asks_the_port_that_is_open(name: str) -> None:
+    """The script lies where HEALTHCHECK looks; it asks DYN_SYSTEM_PORT, which the image sets and exposes."""
+    stage = STAGES[name]
+    words: list[str] = json.loads(stage.one("HEALTHCHECK").split(" CMD ", 1)[1])
+    targets = [text.split()[-1] for text in stage.all("COPY") if "deploy/container/healthcheck.py" in text]
+    assert [f"{target}healthcheck.py" for target in targets] == words[1:]
+    assert stage.environ["DYN_SYSTEM_PORT"] in stage.one("EXPOSE").split()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_says_what_it_is(name: str) -> None:
+    """Labels of the Open Containers Initiative, with the project's version unless the build says another."""
+    labels = STAGES[name].labels
+    assert {label.removeprefix("org.opencontainers.image.") for label in labels} == LABELS
+    assert f"VERSION={PROJECT['version']}" in STAGES[name].all("ARG")
+    assert labels["org.opencontainers.image.licenses"] == PROJECT["license"]
+
+
+def test_no_download_of_pip_or_uv_stays_in_an_image() -> None:
+    """Their caches would double its size."""
+    for text in (text for stage in STAGES.values() for text in stage.all("RUN")):
+        for command in re.findall(r"pip (?:install|wheel)[^&]*", text):
+            assert "--no-cache-dir" in command, command
+    assert '"--no-cache"' in (DEPLOY / "container" / "add_to_environment.py").read_text(encoding="utf-8")
+
+
+def test_torch_is_the_locked_one_and_comes_from_the_index_without_cuda() -> None:
+    """The expression in the Dockerfile finds the pin, and nothing else is asked of that index."""
+    (text,) = [text for text in STAGES["cpu-environment"].all("RUN") if "TORCH_INDEX" in text]
+    expression = re.search(r"sed -n '([^']+)' /tmp/lock.txt", text)
+    assert expression is not None
+    found = subprocess.run(
+        ["sed", "-n", expression[1], str(LOCK)], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert found.stdout.split() == [f"torch=={locked('torch')}"]
+    first, second = text.split("&&")
+    assert "--no-deps" in first
+    assert "--index-url" in first
+    assert "index" not in second
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--check-config", "--model", "smollm2-135m", "--engine", "torch")]
+)
+def test_the_entry_point_answers_with_the_variables_of_the_image(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As `docker run IMAGE WORDS` does, with HOME and caches in a folder that is there."""
+    environ = {
+        name: text.replace("/home/dynamo", str(tmp_path))
+        for name, text in STAGES["cpu"].environ.items()
+        if name != "PATH"
+    }
+    program = Path(sys.executable).with_name(STAGES["cpu"].entrypoint[0])
+    said = subprocess.run(
+        [program, *words], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert said.returncode == 0, said.stderr
+    if words == ("--version",):
+        assert said.stdout.startswith(f"dynamo-actor-worker {PROJECT['version']}")
