@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+from dynamo.common.backend.engine import LogitsProcessorSpec
 from dynamo.common.backend.worker import WorkerConfig
 
-from protocols.bounds import OnBound
-from protocols.engine import Engine
+from service import drivers
 from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version, mode_of
 from service.models import ResolvedModel
 from service.models.facts import ModelFacts
 from service.notify import Notifier
 from service.notify.events import Planned, Preparing
-from service.options.settings import Settings
+from service.options.engine_choice import EngineName
+from service.options.settings import RequestSettings, Settings
 from service.plan import ServingPlan
 from service.processors import hello
 from service.processors.imports import Factory
@@ -26,13 +27,6 @@ from service.telemetry.bounds import BoundCounts
 from service.telemetry.logs import get_logger
 from service.telemetry.recorder import RecorderSettings, build_recorder
 
-if TYPE_CHECKING:
-    from actors.engines.torch.config import DeviceChoice, DtypeChoice
-
-# A stage of an engine's start, and how much of the start is done: 0 to 1. Called in the engine's thread.
-Progress = Callable[[str, float], None]
-# What the synthetic engine pretends to have been made for, in tokens.
-SYNTHETIC_CONTEXT = 2048
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -50,7 +44,7 @@ class ThisProcess:
 
 def build_worker(
     settings: Settings,
-    engine_name: str,
+    engine_name: EngineName,
     model: ResolvedModel,
     process: ThisProcess,
     factories: Mapping[str, Factory],
@@ -59,30 +53,19 @@ def build_worker(
 
     Raises ConfigError when the test processor is asked for and the model cannot say its answer.
     """
-    processors = dict(factories)
-    spec = None
-    if hello.is_wanted(settings):
-        where = settings.resolution["test_logits_processor"].where
-        spec = hello.resolve_test_spec(model.path, ModelFacts.read(model.path).vocab_size, where)
-        processors[hello.NAME] = hello.factory()
+    spec = _test_processor(settings, model)
+    processors = dict(factories) if spec is None else {**factories, hello.NAME: hello.factory()}
     bounds = BoundCounts()
     served_name = settings.model.served_model_name or model.served_name
     process.notifier.tell(Planned(served_name, engine_name, settings.drain.hard_exit_s))
-    progress = partial(_tell_stage, process.notifier)
-    engine = build_engine(settings, engine_name, model, processors, bounds, progress)
-    token = settings.control_token
-    plan = ServingPlan(
-        graph=replace(settings.graph, default_processors=hello.entries_of(spec)),
-        budgets=settings.drain,
-        worker_config=worker_config(settings, model, served_name),
-        model_path=str(model.path),
-        served_model_name=served_name,
-        control_token=None if token is None else token.reveal(),
-        is_loopback=settings.runtime.system_host in LOOPBACK,
-        logits_processors=spec,
-        publishes_kv_events=settings.runtime.publishes_kv_events,
-        role=settings.runtime.role,
+    needs = drivers.EngineNeeds(
+        model=model,
+        processors=processors,
+        on_bound=bounds,
+        progress=partial(_tell_stage, process.notifier),
     )
+    engine = drivers.build_engine(settings, engine_name, needs)
+    plan = _plan(settings, model, served_name, spec)
     recorder = build_recorder(
         RecorderSettings(
             engine=engine.name,
@@ -98,51 +81,28 @@ def build_worker(
     return ActorEngine(plan, engine, recorder, process.signals, process.notifier)
 
 
-def build_engine(
-    settings: Settings,
-    name: str,
-    model: ResolvedModel,
-    processors: Mapping[str, Factory],
-    on_bound: OnBound,
-    progress: Progress,
-) -> Engine:
-    """The driver of ``--engine``; its library is imported only when it was chosen."""
-    if name == "synthetic":
-        from actors.engines.synthetic import SyntheticConfig, SyntheticEngine  # noqa: PLC0415
+def _test_processor(settings: Settings, model: ResolvedModel) -> LogitsProcessorSpec | None:
+    if not hello.is_wanted(settings):
+        return None
+    where = settings.resolution["test_logits_processor"].where
+    return hello.resolve_test_spec(model.path, ModelFacts.read(model.path).vocab_size, where)
 
-        return SyntheticEngine(
-            SyntheticConfig(
-                model=str(model.path),
-                context_length=settings.model.max_seq_len or SYNTHETIC_CONTEXT,
-                vocab_size=ModelFacts.read(model.path).vocab_size,
-                max_num_seqs=settings.engine.max_num_seqs,
-                step_ms=settings.synthetic.step_s * 1000,
-            )
-        )
-    if name == "trtllm":
-        from service.trtllm_engine import build_trtllm  # noqa: PLC0415
 
-        return build_trtllm(settings, model, processors, on_bound, progress)
-    from actors.engines.torch import TorchConfig, TorchEngine  # noqa: PLC0415
-
-    torch = settings.torch
-    return TorchEngine(
-        TorchConfig(
-            model_path=model.path,
-            # The options allow exactly the words of these types.
-            device=cast("DeviceChoice", torch.device),
-            dtype=cast("DtypeChoice", torch.dtype),
-            threads=torch.threads,
-            memory_gb=torch.memory_gb,
-            max_num_seqs=settings.engine.max_num_seqs,
-            step_tokens=settings.engine.step_tokens,
-            max_seq_len=settings.model.max_seq_len,
-            kv_block_tokens=settings.model.kv_block_tokens,
-            trust_remote_code=settings.model.trust_remote_code,
-            processors=processors,
-            on_bound=on_bound,
-        ),
-        progress=progress,
+def _plan(
+    settings: Settings, model: ResolvedModel, served_name: str, spec: LogitsProcessorSpec | None
+) -> ServingPlan:
+    token = settings.control_token
+    return ServingPlan(
+        graph=replace(settings.graph, default_processors=hello.entries_of(spec)),
+        budgets=settings.drain,
+        worker_config=worker_config(settings, model, served_name),
+        model_path=str(model.path),
+        served_model_name=served_name,
+        control_token=None if token is None else token.reveal(),
+        is_loopback=settings.runtime.system_host in LOOPBACK,
+        logits_processors=spec,
+        publishes_kv_events=settings.runtime.publishes_kv_events,
+        role=settings.runtime.role,
     )
 
 
@@ -154,9 +114,7 @@ def _tell_stage(notifier: Notifier, stage: str, fraction: float) -> None:
 
 def worker_config(settings: Settings, model: ResolvedModel, served_name: str) -> WorkerConfig:
     """How the framework registers this worker. Fields it does not have were refused by the options."""
-    runtime, requests = settings.runtime, settings.requests
-    tags = requests.structural_tags
-    template = requests.custom_jinja_template
+    runtime = settings.runtime
     wanted: dict[str, Any] = {
         "namespace": runtime.namespace,
         "component": runtime.component,
@@ -171,6 +129,20 @@ def worker_config(settings: Settings, model: ResolvedModel, served_name: str) ->
         "response_plane": runtime.response_plane,
         "event_plane": runtime.event_plane,
         "enable_kv_routing": runtime.publishes_kv_events,
+        **_about_requests(settings.requests),
+    }
+    known = installed_fields(WorkerConfig)
+    if "structural_tag" in known:
+        wanted = {name: value for name, value in wanted.items() if not name.startswith("structural_tag_")}
+    # None leaves the framework's own default in place, where a field has one that is not None.
+    return build_worker_config({name: value for name, value in wanted.items() if value is not None})
+
+
+def _about_requests(requests: RequestSettings) -> dict[str, Any]:
+    """What the framework's frontend needs to know to prepare requests for this worker."""
+    tags = requests.structural_tags
+    template = requests.custom_jinja_template
+    return {
         "custom_jinja_template": None if template is None else str(template),
         "tool_call_parser": requests.tool_call_parser,
         "reasoning_parser": requests.reasoning_parser,
@@ -182,8 +154,3 @@ def worker_config(settings: Settings, model: ResolvedModel, served_name: str) ->
         "structural_tag_schema": tags.schema,
         "health_check_payload": requests.health_check_payload,
     }
-    known = installed_fields(WorkerConfig)
-    if "structural_tag" in known:
-        wanted = {name: value for name, value in wanted.items() if not name.startswith("structural_tag_")}
-    # None leaves the framework's own default in place, where a field has one that is not None.
-    return build_worker_config({name: value for name, value in wanted.items() if value is not None})

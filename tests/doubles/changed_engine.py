@@ -22,15 +22,15 @@ def serve_changed(prepare: Callable[[], Change]) -> None:
     dispatch = service.main._dispatch
 
     def dispatch_changed(command: str, rest: list[str], signals: StopSignals) -> int:
-        from service import assembly
+        from service import drivers
 
         seem_to_have_trtllm(sys.argv)
-        change, build_engine = prepare(), assembly.build_engine
+        change, build_engine = prepare(), drivers.build_engine
 
         def build_changed(*what: Any) -> Engine:
             return change(build_engine(*what))
 
-        setattr(assembly, "build_engine", build_changed)  # noqa: B010 - its parameters are not ours to repeat
+        setattr(drivers, "build_engine", build_changed)  # noqa: B010 - its parameters are not ours to repeat
         return dispatch(command, rest, signals)
 
     service.main._dispatch = dispatch_changed
