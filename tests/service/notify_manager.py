@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from service.notify.events import Event
 
 PATIENCE_S = 20.0
+# The kernel notes when a message came; Python has no names for it.
+_SO_TIMESTAMP = 29
+_TIMEVAL = struct.Struct("@ll")
 
 
 def assignments(message: bytes) -> dict[str, str]:
@@ -25,7 +29,10 @@ def assignments(message: bytes) -> dict[str, str]:
 
 
 class Manager:
-    """Listens at ``address``; ``name`` is what NOTIFY_SOCKET has for it."""
+    """Listens at ``address``; ``name`` is what NOTIFY_SOCKET has for it.
+
+    told, at_s: what was read so far, and when each message came, not when it was read; as `time.time` has it.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         unique = uuid.uuid4().hex
@@ -69,12 +76,13 @@ class Manager:
         """The next message; None when none comes in time."""
         self._socket.settimeout(timeout_s)
         try:
-            message = self._socket.recv(65536)
+            message, stamps, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(_TIMEVAL.size))
         except (TimeoutError, BlockingIOError):
             return None
         told = assignments(message)
+        seconds, microseconds = _TIMEVAL.unpack(stamps[0][2])
         self.told.append(told)
-        self.at_s.append(time.monotonic())
+        self.at_s.append(seconds + microseconds / 1e6)
         return told
 
     def read_until(
@@ -100,6 +108,7 @@ class Manager:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMP, 1)
         listener.bind(self.address)
         return listener
 
