@@ -30,3 +30,16 @@ LARGE = Guided(
     },
 )
 GOOD = Guided(kind=GuidedKind.REGEX, constraint="[a-z]+")
+# As long as it may be, in a rule that never ends, and behind an answer that does: what tries the shortest
+# answers only meets none of it.
+_LONG = "((x{100}){100}){100}"
+ENDLESS_LARK = Guided(
+    kind=GuidedKind.GRAMMAR,
+    constraint=f'start: "a" "z" | "b" more\nmore: GREEDY more\nGREEDY: /{_LONG}/',
+)
+GREEDY_LARK = Guided(
+    kind=GuidedKind.GRAMMAR, constraint=f'start: "a" more\nmore: GREEDY more\nGREEDY: /{_LONG}/'
+)
+ENDLESS_GBNF = Guided(
+    kind=GuidedKind.GRAMMAR, constraint='root ::= "a" "z" | "b" more\nmore ::= greedy more\ngreedy ::= "x"+'
+)

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import llguidance
 import pytest
 
 from actors.engines import limited_work, processor_trials
@@ -21,7 +22,7 @@ from actors.engines.tried_processors import TriedProcessors
 from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest, Overloaded
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, StopRules
-from tests.actors.engines.grammars.deadly import OVERFLOWING
+from tests.actors.engines.grammars.deadly import GREEDY_LARK, OVERFLOWING
 from tests.actors.engines.grammars.world import write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 from tests.doubles.listeners import RecordingTelemetry
@@ -186,6 +187,18 @@ async def test_a_deadly_constraint(opened: TorchPreparer) -> None:
         with pytest.raises(InvalidRequest, match="costs less than is allowed"):
             await opened.prepare(spec("json", OVERFLOWING.constraint))
     assert (await opened.prepare(spec())).guided is not None
+
+
+async def test_no_compiler_works_in_the_worker_for_a_greedy_grammar(
+    opened: TorchPreparer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before it was tried: what hangs would hang in a process that can be ended."""
+    await opened.prepare(spec())
+    with monkeypatch.context() as here:
+        here.setattr(llguidance, "LLMatcher", None)
+        with pytest.raises(InvalidRequest, match="costs less than is allowed"):
+            await opened.prepare(spec("grammar", GREEDY_LARK.constraint))
+    assert (await opened.prepare(spec("regex", "b+"))).guided is not None
 
 
 async def test_what_is_known_needs_no_process(opened: TorchPreparer) -> None:

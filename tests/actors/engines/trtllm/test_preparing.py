@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import llguidance
 import pytest
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.guiding import Guide, Option
+from actors.engines.trtllm.guiding import Backend, Guide, Option
 from actors.engines.trtllm.preparing import TrtllmPreparer
 from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, EngineStartError, InternalError, InvalidRequest
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, StopRules
-from tests.actors.engines.grammars.deadly import OVERFLOWING
+from tests.actors.engines.grammars.deadly import ENDLESS_GBNF, ENDLESS_LARK, OVERFLOWING
 from tests.actors.engines.grammars.world import write_tokenizer
 from tests.actors.engines.torch.tiny_models import VOCAB_SIZE
 from tests.doubles.listeners import RecordingTelemetry
@@ -111,6 +112,18 @@ async def test_a_deadly_constraint(opened: TrtllmPreparer, told: RecordingTeleme
         await opened.prepare(spec("json", OVERFLOWING.constraint))
     assert told.bounds == {Bound.CONSTRAINT_COST: 1}
     assert (await opened.prepare(spec())).guided is not None
+
+
+async def test_no_compiler_works_in_the_worker_for_an_endless_grammar(
+    opened: TrtllmPreparer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before it was tried nor after: what hangs would hang in a process that can be ended."""
+    await opened.prepare(spec())
+    monkeypatch.setattr(llguidance, "LLMatcher", None)
+    hostile = ENDLESS_LARK if opened._backend is Backend.LLGUIDANCE else ENDLESS_GBNF
+    with pytest.raises(InvalidRequest, match=r"more never does|costs less than is allowed"):
+        await opened.prepare(spec("grammar", hostile.constraint))
+    assert (await opened.prepare(spec("regex", "b+"))).guided is not None
 
 
 async def test_processors_are_tried(opened: TrtllmPreparer) -> None:
