@@ -165,7 +165,9 @@ class SpecRules:
         if not kinds:
             raise lacking(field, asked, self.engine, self.capabilities.no_guided)
         if len(asked) != 1 or not set(asked) <= set(kinds):
-            raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}")
+            is_lacking = len(asked) == 1 and set(asked) <= {kind.value for kind in GuidedKind}
+            why = f"; {self.capabilities.no_guided}" if is_lacking else ""
+            raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}{why}")
         ((kind, constraint),) = asked.items()
         return Guided(kind=GuidedKind(kind), constraint=constraint)
 

@@ -35,7 +35,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do. The resolver refuses everything else before the engine sees it.
 
     What may be lacking has the reason beside it, for callers to read: ``no_...``. It is "" where nothing
-    is lacking; beside a set or a number it counts only where that says that there is nothing.
+    is lacking; beside a set or a number it counts only for what that does not have.
 
     can_pause: one request can be held back while the others go on.
     sampling: names of the sampling options that change its output.

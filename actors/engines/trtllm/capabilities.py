@@ -18,6 +18,7 @@ _UNGUIDED = "no guided decoding back-end is configured (--guided-decoding-backen
 _SPLIT_PROMPT = "nobody tells logprobs of a prompt where prefill and decode are two workers"
 _NO_ADAPTERS = "no LoRA adapter is configured (lora_config.lora_dir)"
 _ONE_BEAM = "one beam is configured (--max-beam-width)"
+_NO_TAGS = "the back-end llguidance follows no structural tags (--guided-decoding-backend xgrammar)"
 _SPLIT_BEAMS = "a KV cache is handed over for one answer where prefill and decode are two workers"
 _NO_PARSER = "no reasoning parser is configured (the engine argument reasoning_parser)"
 _NO_TOKENIZER = "its reasoning parser has no tokenizer (the engine argument skip_tokenizer_init)"
@@ -25,14 +26,14 @@ _NO_TOKENIZER = "its reasoning parser has no tokenizer (the engine argument skip
 
 def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
     """Its queue can hold no request back, so that readers' room is reserved for all they may get."""
-    is_whole = config.role is Stage.WHOLE
+    is_whole, guided = config.role is Stage.WHOLE, guided_kinds(config.guided_backend)
     return EngineCapabilities(
         sampling=frozenset(Sampling.__struct_fields__),
         max_n=min(MOST_CHOICES, config.batch),
         max_logprobs=MOST_LOGPROBS,
         no_prompt_logprobs="" if is_whole else _SPLIT_PROMPT,
-        guided=guided_kinds(config.guided_backend),
-        no_guided=_UNGUIDED,
+        guided=guided,
+        no_guided=_NO_TAGS if guided else _UNGUIDED,
         processors=frozenset(config.processors),
         role=config.role,
         adapters=frozenset(config.adapters),

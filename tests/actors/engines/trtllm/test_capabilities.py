@@ -87,6 +87,16 @@ def test_a_reasoning_parser_without_a_tokenizer_is_told_apart() -> None:
     assert "no reasoning parser" not in error.allowed
 
 
+def test_a_form_that_only_the_other_back_end_follows_names_it() -> None:
+    """Beside the forms that are followed; two at once are nobody's lack."""
+    tag = {"structural_tag": {"type": "structural_tag", "format": {"type": "any_text"}}}
+    error = refusal({"sampling_options": {"guided_decoding": tag}}, guided_decoding_backend="llguidance")
+    assert "exactly one of json" in error.allowed
+    assert "--guided-decoding-backend xgrammar" in error.allowed
+    both = {"sampling_options": {"guided_decoding": {**tag, "regex": "a"}}}
+    assert "xgrammar" not in refusal(both, guided_decoding_backend="llguidance").allowed
+
+
 @pytest.mark.parametrize(
     ("role", "why"), [(Stage.WHOLE, "is not a decode worker"), (Stage.PREFILL, "makes it")]
 )
