@@ -8,6 +8,8 @@ readonly servers=(prometheus promtool etcd nats-server)
 readonly server_packages=(prometheus etcd-server nats-server)
 readonly browser=(chromium chromedriver)
 readonly browser_packages=(chromium chromium-driver fonts-liberation)
+readonly manager=(systemd systemctl systemd-analyze)
+readonly manager_packages=(systemd)
 readonly tools=$PWD/.tools
 
 has() { # every one of these programs
@@ -15,12 +17,12 @@ has() { # every one of these programs
   for program; do [ -x "$tools/bin/$program" ] || return 1; done
 }
 
-if has "${servers[@]}" "${browser[@]}"; then exit 0; fi
+if has "${servers[@]}" "${browser[@]}" "${manager[@]}"; then exit 0; fi
 
 for command in apt-get dpkg-deb; do
   command -v "$command" >/dev/null || {
     echo "tools: no $command here. These programs are taken from Debian packages; on another system put" >&2
-    echo "tools: ${servers[*]} ${browser[*]} into $tools/bin yourself (links will do)." >&2
+    echo "tools: ${servers[*]} ${browser[*]} ${manager[*]} into $tools/bin yourself (links will do)." >&2
     echo "tools: Tests that need them are skipped without." >&2
     exit 69
   }
@@ -92,11 +94,36 @@ EOF
   chmod 755 "$tools/bin/$1"
 }
 
+# Unpacked beside the machine's own, if it has one: it manages what a test starts, and nothing else.
+fetch_manager() {
+  echo "tools: fetching ${manager_packages[*]} and the libraries it lacks here into .tools (6 to 30 MB)"
+  apt install --download-only --no-install-recommends --reinstall "${manager_packages[@]}"
+  unpack_into "$unpack/manager"
+  rm -rf "$unpack"/manager/usr/share/{doc,locale,man} "$tools/systemd"
+  mv "$unpack/manager" "$tools/systemd"
+  local program
+  for program in "${manager[@]}"; do write_manager_wrapper "$program"; done
+}
+
+write_manager_wrapper() { # a program of the package, so that it finds its libraries, and units by their names
+  local program libraries units
+  program=$(find "$tools/systemd" -name "$1" -type f -perm -u+x -print -quit)
+  libraries=$(find "$tools/systemd" -name 'lib*.so*' -printf '%h\n' | sort -u | paste -sd:)
+  units=$(find "$tools/systemd" -path '*lib/systemd/system' -type d -print -quit)
+  cat >"$tools/bin/$1" <<EOF
+#!/bin/sh
+export LD_LIBRARY_PATH="$libraries" SYSTEMD_UNIT_PATH="\${SYSTEMD_UNIT_PATH:-$units}"
+exec "$program" "\$@"
+EOF
+  chmod 755 "$tools/bin/$1"
+}
+
 mkdir -p "$unpack/lists/partial" "$unpack/archives/partial"
 apt update
 has "${servers[@]}" || fetch_servers
 has "${browser[@]}" || fetch_browser
-for program in "${servers[@]}" "${browser[@]}"; do
+has "${manager[@]}" || fetch_manager
+for program in "${servers[@]}" "${browser[@]}" "${manager[@]}"; do
   "$tools/bin/$program" --version >/dev/null # starts at all: no shared library is missing
 done
 echo "tools: $(cd "$tools/bin" && echo *)"
