@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetch what the tests talk to into .tools/, as Debian packages, without root: make tools
+# Fetch what the tests talk to into .tools/, most of it as Debian packages, without root: make tools
 # They are unpacked, not installed: no service is started and nothing outside .tools/ changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,6 +17,8 @@ has() { # every one of these programs
   for program; do [ -x "$tools/bin/$program" ] || return 1; done
 }
 
+# The only one that is no Debian package.
+has kubectl || "${PYTHON:-python3}" tools/fetch_kubectl.py "$tools/bin"
 if has "${servers[@]}" "${browser[@]}" "${manager[@]}"; then exit 0; fi
 
 for command in apt-get dpkg-deb; do

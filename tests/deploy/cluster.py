@@ -115,7 +115,7 @@ class Cluster:
         downward = {
             "metadata.name": pod_name,
             "metadata.namespace": self._namespace,
-            "metadata.uid": f"uid-{pod_name}",
+            "metadata.uid": _uid(pod_name),
         }
         (container_port,) = pod.ports.values()
         replaced = {**downward, str(container_port): str(port), "/home/dynamo": str(self._folder / pod_name)}
@@ -170,8 +170,13 @@ class Cluster:
             "serving": is_ready,
             "terminating": running.is_terminating,
         }
-        target = {"kind": "Pod", "name": running.name, "namespace": self._namespace}
+        target = {"kind": "Pod", "name": running.name, "namespace": self._namespace, "uid": _uid(running.name)}
         return {"addresses": ["127.0.0.1"], "conditions": conditions, "targetRef": target}
+
+
+def _uid(pod_name: str) -> str:
+    """What its variable and its place in a slice both say."""
+    return f"uid-of-{pod_name}"
 
 
 def _is_of(service: Object, labels: Mapping[str, str]) -> bool:
