@@ -1,0 +1,260 @@
+"""The unit for systemd: read by systemd itself, and its times and names held against the worker's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from service.exit_codes import ExitCode
+from service.loop_guard import LATEST
+from service.notify.correspondence import EVERY_S, START_MORE_S
+from service.options import ConfigError, Settings
+from service.options.known_names import FRAMEWORK_VARIABLES
+from service.options.tables import OPTIONS
+from service.stopping import STOP_SIGNALS
+from tests.deploy.compose_files import REPOSITORY
+from tests.deploy.unit_file import (
+    ENVIRONMENTS,
+    PROGRAM,
+    UNIT,
+    Unit,
+    alternatives,
+    assignments,
+    environment_file,
+)
+from tests.deploy.worker_settings import ON_CPU, ON_GPU, settings_of
+from tests.e2e.servers import tool
+
+INSTANCES = ("0", "1")
+LOOPBACK = "127.0.0.1"
+# Read by others than the worker and the framework: etcd's client, CUDA, OpenTelemetry, the hub's client.
+FOREIGN = {"ETCD_ENDPOINTS", "CUDA_VISIBLE_DEVICES", "HF_TOKEN"}
+KNOWN = FRAMEWORK_VARIABLES | {name for option in OPTIONS for name in option.envs()} | FOREIGN
+# What the worker may not do, and what it needs all the same: GPUs, its cache, locked memory, many streams.
+HARDENING = {
+    "DynamicUser": "yes",
+    "User": "dynamo-actor-worker",
+    "CacheDirectory": "dynamo-actor-worker",
+    "CacheDirectoryMode": "0750",
+    "UMask": "0077",
+    "LimitNOFILE": "65536",
+    "LimitMEMLOCK": "infinity",
+    "LimitCORE": "0",
+    "NoNewPrivileges": "yes",
+    "ProtectSystem": "strict",
+    "ProtectHome": "yes",
+    "PrivateTmp": "yes",
+    "DevicePolicy": "closed",
+    "DeviceAllow": "char-nvidia* rw",
+    "ProtectKernelTunables": "yes",
+    "ProtectKernelModules": "yes",
+    "ProtectKernelLogs": "yes",
+    "ProtectControlGroups": "yes",
+    "ProtectClock": "yes",
+    "ProtectHostname": "yes",
+    "ProtectProc": "invisible",
+    "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "RestrictNamespaces": "yes",
+    "RestrictRealtime": "yes",
+    "RestrictSUIDSGID": "yes",
+    "LockPersonality": "yes",
+    "SystemCallArchitectures": "native",
+}
+# Tenths of ten: what systemd itself calls OK ends at 50.
+MOST_EXPOSED = 35
+
+
+@pytest.fixture
+def unit() -> Unit:
+    return Unit()
+
+
+def environ_of(instance: str, **more: str) -> dict[str, str]:
+    """What systemd gives the worker: the unit's own, then the common file, then the instance's."""
+    files = environment_file("worker.env") | environment_file(f"{instance}.env")
+    return Unit().environment | files | more
+
+
+def on_gpu(instance: str = "0", **more: str) -> Settings:
+    return settings_of([], environ_of(instance, **more), ON_GPU)
+
+
+def analyze(folder: Path, *words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """systemd's own look at the unit, as a machine has it on which the worker is installed."""
+    text = UNIT.read_text(encoding="utf-8") if text is None else text
+    path = folder / UNIT.name
+    path.write_text(text.replace(PROGRAM, "/bin/true"), encoding="utf-8")
+    return subprocess.run(
+        [tool("systemd-analyze"), *words, str(path)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+    """Not one word: it only warns of what it does not know."""
+    said = analyze(tmp_path, "verify", "--man=no")
+    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("wrong", ["KillMode=mixt", "KilMode=mixed", "TimeoutStopSec=150 sheep"])
+def test_what_is_misspelt_would_be_found(tmp_path: Path, wrong: str) -> None:
+    """The check above can fail."""
+    text = UNIT.read_text(encoding="utf-8").replace("KillMode=mixed", wrong)
+    assert "ignoring" in analyze(tmp_path, "verify", "--man=no", text=text).stderr
+
+
+def test_little_is_exposed(tmp_path: Path) -> None:
+    """By systemd's own measure; what is left is the network, GPUs, and code that is made at run time."""
+    said = analyze(tmp_path, "security", "--offline=true", f"--threshold={MOST_EXPOSED}")
+    assert said.returncode == 0, said.stdout
+
+
+def test_the_worker_may_do_what_it_needs_and_no_more(unit: Unit) -> None:
+    """Line by line; no capability at all, and no filter that nobody has tried with a GPU."""
+    assert {name: unit.one(name) for name in HARDENING} == HARDENING
+    assert unit.all("CapabilityBoundingSet") == []
+    assert "CapabilityBoundingSet" in unit.names("Service")
+    assert not {"MemoryDenyWriteExecute", "SystemCallFilter"} & unit.names("Service")
+
+
+def test_the_cache_that_it_may_write_is_where_the_worker_writes(unit: Unit) -> None:
+    """Its own models, the hub's, and what torch and CUDA compile are below the home folder."""
+    assert unit.environment["HOME"] == f"%C/{unit.one('CacheDirectory')}"
+
+
+def test_the_manager_is_told_by_the_worker_alone(unit: Unit) -> None:
+    """Ready when the worker says so; the first signal is one that it knows, and only it gets it."""
+    assert (unit.one("Type"), unit.one("NotifyAccess"), unit.one("KillMode")) == ("notify", "main", "mixed")
+    assert unit.one("KillSignal") in {number.name for number in STOP_SIGNALS}
+
+
+def test_the_way_out_fits_into_the_managers_patience(unit: Unit) -> None:
+    """120 s for requests, the framework's hard exit at 140 s, SIGKILL at 150 s; the worker checks it."""
+    settings = on_gpu()
+    patience_s = unit.seconds("TimeoutStopSec")
+    assert unit.environment["DYN_ACTOR_TERMINATION_GRACE_SECS"] == f"{patience_s:g}"
+    drain = settings.drain
+    assert (drain.grace_s, drain.drain_until_s, drain.hard_exit_s, patience_s) == (5, 125, 140, 150)
+    told = settings.environment
+    assert (told["DYN_WORKER_GRACEFUL_SHUTDOWN_TIMEOUT"], told["DYN_PREFILL_DRAIN_TIMEOUT_S"]) == (
+        "135",
+        "120",
+    )
+
+
+def test_a_manager_that_is_less_patient_is_refused_by_name() -> None:
+    """As the unit's comment says; so the three lines cannot come apart unseen."""
+    with pytest.raises(ConfigError, match="DYN_ACTOR_TERMINATION_GRACE_SECS"):
+        on_gpu(DYN_ACTOR_TERMINATION_GRACE_SECS="139")
+    with pytest.raises(ConfigError, match="DYN_ACTOR_TERMINATION_GRACE_SECS"):
+        on_gpu(DYN_ACTOR_DRAIN_TIMEOUT="131")
+
+
+def test_no_file_takes_the_times_of_the_way_out_away_from_the_unit() -> None:
+    """They stand beside TimeoutStopSec, and nowhere else."""
+    for name in ("worker.env", "0.env", "1.env"):
+        assert not (environment_file(name) | alternatives(name)).keys() & Unit().environment.keys()
+
+
+@pytest.mark.parametrize("installed", [ON_GPU, ON_CPU], ids=["trtllm", "torch"])
+def test_the_watchdog_comes_after_the_workers_own(unit: Unit, installed: object) -> None:
+    """The last sign of life may be a third of the time old when the loop stops: two thirds are left."""
+    engine = {} if installed is ON_GPU else alternatives("worker.env")
+    settings = settings_of([], environ_of("0", **engine), ON_GPU if installed is ON_GPU else ON_CPU)
+    stand_s = min(settings.graph.hang_timeout_s, settings.drain.guard_at_s / LATEST)
+    assert unit.seconds("WatchdogSec") * 2 / 3 > stand_s * LATEST
+
+
+def test_a_start_has_time_to_say_that_it_gets_on(unit: Unit) -> None:
+    """More time is asked for every 5 s, and each time for less than the first patience."""
+    assert unit.seconds("TimeoutStartSec") > 2 * EVERY_S
+    assert unit.seconds("TimeoutStartSec") > START_MORE_S
+
+
+def test_only_a_configuration_that_is_refused_is_not_tried_again(unit: Unit) -> None:
+    """Its code and no other; any other but 0 is a failure, and trying goes on for as long as it takes."""
+    assert (unit.one("Restart"), unit.one("RestartPreventExitStatus")) == (
+        "on-failure",
+        str(ExitCode.CONFIGURATION.value),
+    )
+    assert not {"SuccessExitStatus", "RestartForceExitStatus"} & unit.names("Service")
+    assert unit.one("StartLimitIntervalSec", "Unit") == "0"
+    assert unit.seconds("RestartSec") >= 10
+
+
+def test_the_configuration_is_checked_and_the_workers_own_code_counts(unit: Unit) -> None:
+    """By the same program; systemd looks at the worker's code only, so the check may not end the start."""
+    assert unit.one("ExecStart") == PROGRAM
+    assert unit.one("ExecStartPre") == f"-{PROGRAM} --check-config"
+
+
+def test_a_child_that_the_kernel_takes_is_no_end_of_the_worker(unit: Unit) -> None:
+    """The process that tries constraints offers itself; systemd's default would stop everything."""
+    trial = (REPOSITORY / "actors" / "engines" / "grammars" / "trial.py").read_text(encoding="utf-8")
+    assert "oom_score_adj" in trial
+    assert unit.one("OOMPolicy") == "continue"
+
+
+def test_every_file_that_the_unit_reads_is_shipped(unit: Unit) -> None:
+    """The common one, and one for each instance; the instance's comes last, and wins."""
+    common, own = unit.all("EnvironmentFile")
+    assert common == "/etc/dynamo-actor-worker/worker.env"
+    assert own == "/etc/dynamo-actor-worker/%i.env"
+    shipped = {path.name for path in ENVIRONMENTS.iterdir()}
+    assert shipped == {"worker.env", *(f"{instance}.env" for instance in INSTANCES)}
+
+
+@pytest.mark.parametrize("name", ["worker.env", "0.env", "1.env"])
+def test_every_variable_is_known(name: str) -> None:
+    """To the worker, to the framework, or to what they stand on; also those that are switched off."""
+    names = environment_file(name).keys() | alternatives(name).keys()
+    assert {each for each in names if not each.startswith("OTEL_")} <= KNOWN
+    assert {each for each in names if each.startswith("OTEL_")} <= _variables_of("tracing.md")
+
+
+def _variables_of(page: str) -> set[str]:
+    return set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", (REPOSITORY / "docs" / page).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("instance", INSTANCES)
+@pytest.mark.parametrize("is_on_gpu", [True, False])
+def test_every_worker_starts_with_its_files(instance: str, is_on_gpu: bool) -> None:
+    """On a GPU as they stand, on a CPU with what is switched off there; nothing is warned about."""
+    more: Mapping[str, str] = {} if is_on_gpu else alternatives("worker.env")
+    settings = settings_of([], environ_of(instance, **more), ON_GPU if is_on_gpu else ON_CPU)
+    assert settings.warnings == ()
+    assert settings.model.model == ("Qwen/Qwen3-0.6B" if is_on_gpu else "smollm2-135m")
+    assert settings.engine.requested == ("auto" if is_on_gpu else "torch")
+    assert settings.runtime.discovery_backend == "etcd"
+    assert settings.runtime.system_port == 8081 + int(instance)
+    assert environ_of(instance)["CUDA_VISIBLE_DEVICES"] == instance
+
+
+def test_nothing_listens_beyond_this_machine() -> None:
+    """Unless somebody changes it, who then needs the secret that is switched off beside it."""
+    settings = on_gpu()
+    assert settings.runtime.system_host == LOOPBACK
+    assert environment_file("worker.env")["DYN_TCP_RPC_HOST"] == LOOPBACK
+    assert LOOPBACK in environment_file("worker.env")["ETCD_ENDPOINTS"]
+    assert settings.control_token is None
+    secret = on_gpu(
+        DYN_ACTOR_CONTROL_TOKEN=alternatives("worker.env")["DYN_ACTOR_CONTROL_TOKEN"]
+    ).control_token
+    assert secret is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["export A=1", "A=1 # why", "A='1'", 'A="1"', "A = 1", "A=", "A=$B", "A=1\nA=2"]
+)
+def test_lines_that_mean_something_else_to_systemd_are_found(line: str) -> None:
+    """Or to a reader who thinks of a shell."""
+    with pytest.raises(ValueError, match="A"):
+        assignments(line)
+
+
+def test_no_file_sets_the_managers_own_variables() -> None:
+    """Those it gives the worker itself."""
+    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & environ_of("0").keys()
