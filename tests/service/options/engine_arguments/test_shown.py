@@ -72,3 +72,9 @@ def test_the_help_tells_engines_apart() -> None:
     words = " ".join(help_text().split())
     assert "default: 64; trtllm: 2048" in words
     assert "default: 0.9 | engine: trtllm | allowed" in words
+
+
+def test_values_are_shown_as_they_were_written() -> None:
+    """A folder's name in any language, and not the numbers of its characters."""
+    settings = load(*_TRTLLM, '--override-engine-args={"tokenizer": "/modèles/模型"}')
+    assert "/modèles/模型" in print_config(settings)
