@@ -63,6 +63,11 @@ class Cluster:
         self._api = KubernetesApi(self.store, self.rights)
         self.pods: list[Running] = []
 
+    @property
+    def api_url(self) -> str:
+        """Where the API server listens."""
+        return self._api.url
+
     def start(self, owner: str, index: int) -> Running:
         """A pod of a Deployment: first what runs before, to its end, then the container main."""
         (pod,) = [one for one in pods_in(self._objects) if one.owner == owner]
@@ -170,7 +175,12 @@ class Cluster:
             "serving": is_ready,
             "terminating": running.is_terminating,
         }
-        target = {"kind": "Pod", "name": running.name, "namespace": self._namespace, "uid": _uid(running.name)}
+        target = {
+            "kind": "Pod",
+            "name": running.name,
+            "namespace": self._namespace,
+            "uid": _uid(running.name),
+        }
         return {"addresses": ["127.0.0.1"], "conditions": conditions, "targetRef": target}
 
 

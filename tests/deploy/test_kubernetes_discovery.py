@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from service.demo.client import Client
@@ -92,6 +93,23 @@ def test_nobody_asks_for_more_than_the_role_permits(service: Service) -> None:
     metadata = service.cluster.metadata(service.worker)
     assert metadata is not None
     assert metadata["metadata"]["ownerReferences"][0]["name"] == service.worker.name
+
+
+def test_nobody_connects_to_anything_else(service: Service) -> None:
+    """The API server and each other: what the NetworkPolicies let out is all that is needed."""
+    reader = service.ask(30)
+    pids = [running.child.pid for running in service.cluster.pods]
+    programs = [one for pid in pids for one in (psutil.Process(pid), *psutil.Process(pid).children(True))]
+    sockets = [socket for one in programs for socket in one.net_connections("inet")]
+    assert reader.finish().reason == "length"
+    served = {socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN}
+    assert {running.port for running in service.cluster.pods} < served
+    allowed = served | {int(service.cluster.api_url.rpartition(":")[2])}
+    connected = [one for one in sockets if one.status != psutil.CONN_LISTEN]
+    others = [one for one in connected if not {one.raddr.port, one.laddr.port} & allowed]
+    assert others == []
+    # A port of its own for the request plane of the worker, and one for the answers to the frontend.
+    assert len(served) >= len(pids) + 2
 
 
 def test_an_update_loses_no_stream(service: Service) -> None:

