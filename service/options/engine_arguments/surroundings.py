@@ -47,7 +47,7 @@ class Surroundings:
         self._warn_about_ranks()
 
     def _check_adapters(self) -> None:
-        """Folders; one file each where the adapters are NeMo's."""
+        """A folder each; of NeMo's, which are files, only whether there is something."""
         folders = self.arguments.value(_ADAPTERS)
         kind = "file" if self.arguments.value("lora_config.lora_ckpt_source") == "nemo" else "folder"
         if not is_list_of_texts(folders):

@@ -48,6 +48,8 @@ def test_more_ranks_than_gpus_are_warned_about(gpus: int, words: list[str], rank
     [
         (2, ["--tensor-parallel-size", "2"], {}),
         (8, ["--tensor-parallel-size", "16", "--gpus-per-node", "8"], {}),
+        (6, ["--tensor-parallel-size", "12", "--gpus-per-node", "8"], {}),
+        (2, ["--tensor-parallel-size", "2", "--gpus-per-node", "8"], {}),
         (8, ["--tensor-parallel-size", "8", "--expert-parallel-size", "8"], {}),
         (0, ["--tensor-parallel-size", "2"], {}),
         (4, ["--tensor-parallel-size", "8"], {"TLLM_SPAWN_PROXY_PROCESS": "1"}),
@@ -93,9 +95,9 @@ def test_folders_of_adapters_must_be_there(tmp_path: Path) -> None:
 
 
 def test_adapters_of_nemo_are_files(tmp_path: Path) -> None:
-    """One for each."""
+    """One for each; that a folder is none is left to TensorRT-LLM."""
     (tmp_path / "law.nemo").touch()
-    group = {"lora_ckpt_source": "nemo", "lora_dir": [str(tmp_path / "law.nemo")]}
+    group = {"lora_ckpt_source": "nemo", "lora_dir": [str(tmp_path / "law.nemo"), str(tmp_path)]}
     load(*TRTLLM, override(lora_config=group))
     group["lora_dir"] = [str(tmp_path / "tax.nemo")]
     assert refused(*TRTLLM, override(lora_config=group)).endswith("there is no such file")
