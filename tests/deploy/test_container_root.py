@@ -18,8 +18,8 @@ from tests.e2e.stacks import PROGRAM, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
-# In a namespace of its own: the writable folder is mounted onto itself, then all else becomes read-only. Shared
-# memory and /proc are as in a container.
+# In a namespace of its own: the writable folder is mounted onto itself, then all else becomes read-only.
+# Shared memory and /proc are as in a container.
 READ_ONLY = """
 mount --bind "$1" "$1" && mount -o remount,ro,bind / && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"
 """
