@@ -10,6 +10,7 @@ from typing import Any
 from dynamo.common.backend.engine import LogitsProcessorSpec
 from dynamo.common.backend.worker import WorkerConfig
 
+from protocols.engine import Engine
 from service import drivers
 from service.engine import ActorEngine
 from service.framework import build_worker_config, installed_fields, installed_version, mode_of
@@ -58,27 +59,27 @@ def build_worker(
     bounds = BoundCounts()
     served_name = settings.model.served_model_name or model.served_name
     process.notifier.tell(Planned(served_name, engine_name, settings.drain.hard_exit_s))
-    needs = drivers.EngineNeeds(
-        model=model,
-        processors=processors,
-        on_bound=bounds,
-        progress=partial(_tell_stage, process.notifier),
-    )
+    progress = partial(_tell_stage, process.notifier)
+    needs = drivers.EngineNeeds(model=model, processors=processors, on_bound=bounds, progress=progress)
     engine = drivers.build_engine(settings, engine_name, needs)
     plan = _plan(settings, model, served_name, spec)
-    recorder = build_recorder(
-        RecorderSettings(
-            engine=engine.name,
-            framework_version=installed_version(),
-            model=served_name,
-            instance_id=process.instance_id,
-            namespace=settings.runtime.namespace,
-            bounds=bounds,
-            capabilities=engine.capabilities,
-            maintenance=engine.maintenance,
-        )
-    )
+    recorder = build_recorder(_about(engine, settings, served_name, process, bounds))
     return ActorEngine(plan, engine, recorder, process.signals, process.notifier)
+
+
+def _about(
+    engine: Engine, settings: Settings, served_name: str, process: ThisProcess, bounds: BoundCounts
+) -> RecorderSettings:
+    return RecorderSettings(
+        engine=engine.name,
+        framework_version=installed_version(),
+        model=served_name,
+        instance_id=process.instance_id,
+        namespace=settings.runtime.namespace,
+        bounds=bounds,
+        capabilities=engine.capabilities,
+        maintenance=engine.maintenance,
+    )
 
 
 def _test_processor(settings: Settings, model: ResolvedModel) -> LogitsProcessorSpec | None:

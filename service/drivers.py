@@ -44,7 +44,7 @@ def build_engine(settings: Settings, name: EngineName, needs: EngineNeeds) -> En
         case "trtllm":
             from service.trtllm_engine import build_trtllm  # noqa: PLC0415 - as the module says
 
-            return build_trtllm(settings, needs.model, needs.processors, needs.on_bound, needs.progress)
+            return build_trtllm(settings, needs)
         case "torch":
             return _torch(settings, needs)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
-from actors.engines.trtllm.loading import Progress
-from protocols.bounds import OnBound
 from protocols.spec import Stage
+from service.drivers import EngineNeeds
 from service.models import ModelInvalid, ResolvedModel
 from service.models.facts import ModelFacts
 from service.options.engine_arguments import EngineArguments
 from service.options.settings import Settings
-from service.processors.imports import Factory
 
 # The library reads it whenever it makes the options of a request; any text counts.
 _GREEDY_VARIABLE = "TLLM_ALLOW_N_GREEDY_DECODING"
@@ -21,20 +18,19 @@ _GREEDY_VARIABLE = "TLLM_ALLOW_N_GREEDY_DECODING"
 _HASH_SEED = "PYTHONHASHSEED"
 
 
-def build_trtllm(
-    settings: Settings,
-    model: ResolvedModel,
-    processors: Mapping[str, Factory],
-    on_bound: OnBound,
-    progress: Progress,
-) -> TrtllmEngine:
+def build_trtllm(settings: Settings, needs: EngineNeeds) -> TrtllmEngine:
     """Raises ModelInvalid where the model's configuration does not say what it must."""
     arguments = settings.engine_arguments
     if arguments is None:
         raise ValueError("the settings are not those of engine trtllm")
     os.environ.setdefault(_HASH_SEED, "0")
-    facts, runtime = ModelFacts.read(model.path), settings.runtime
-    config = TrtllmConfig(
+    return TrtllmEngine(_config(settings, arguments, needs), needs.progress)
+
+
+def _config(settings: Settings, arguments: EngineArguments, needs: EngineNeeds) -> TrtllmConfig:
+    model, runtime = needs.model, settings.runtime
+    facts = ModelFacts.read(model.path)
+    return TrtllmConfig(
         model_path=model.path,
         vocab_size=facts.vocab_size,
         context_length=_context_length(arguments, facts, model),
@@ -43,13 +39,12 @@ def build_trtllm(
         role=runtime.role,
         allows_greedy_choices=bool(os.environ.get(_GREEDY_VARIABLE)),
         chooses_ranks=arguments.chooses_ranks,
-        processors=processors,
+        processors=needs.processors,
         # Routers look for blocks where prompts are computed.
         publishes_kv_events=runtime.publishes_kv_events and runtime.role is not Stage.DECODE,
         metrics_model=_served_name(settings, model) if runtime.publishes_engine_metrics else None,
-        on_bound=on_bound,
+        on_bound=needs.on_bound,
     )
-    return TrtllmEngine(config, progress)
 
 
 def _context_length(arguments: EngineArguments, facts: ModelFacts, model: ResolvedModel) -> int:

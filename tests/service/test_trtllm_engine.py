@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.engines.trtllm import TrtllmConfig
+from protocols.bounds import ignore_bound
+from service.drivers import EngineNeeds
 from service.models import ModelInvalid, resolve_model
 from service.trtllm_engine import build_trtllm
 from tests.doubles.trtllm_llms import CONTEXT, write_folder
@@ -39,8 +41,13 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
 def config_of(model: Path, *words: str) -> TrtllmConfig:
     """What the driver gets from these words."""
     settings = load("--engine", "trtllm", "--model", str(model), *words)
-    engine = build_trtllm(settings, resolve_model(str(model)), PROCESSORS, lambda *_: None, lambda *_: None)
-    return engine._config
+    needs = EngineNeeds(
+        model=resolve_model(str(model)),
+        processors=PROCESSORS,
+        on_bound=ignore_bound,
+        progress=lambda _stage, _done: None,
+    )
+    return build_trtllm(settings, needs)._config
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocols.bounds import ignore_bound
+from service.drivers import EngineNeeds
 from service.models import ResolvedModel
 from service.trtllm_engine import build_trtllm
 from tests.doubles.trtllm_llms import write_folder
@@ -31,7 +32,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(folder: Path) -> None:
     settings = load("--engine", "trtllm", installed=with_tensorrt())
     model = ResolvedModel(write_folder(folder), "model", "folder")
-    build_trtllm(settings, model, {}, ignore_bound, lambda _stage, _fraction: None)
+    needs = EngineNeeds(
+        model=model, processors={}, on_bound=ignore_bound, progress=lambda _stage, _fraction: None
+    )
+    build_trtllm(settings, needs)
 
 
 def hashes(text: str) -> set[str]:
