@@ -10,6 +10,7 @@ import pytest
 
 from actors.lanes import Lanes
 from protocols.bounds import Bound
+from protocols.engine import EngineCapabilities
 from protocols.rejections import RejectReason
 from service.options.option import Option
 from service.options.tables import OPTIONS
@@ -56,6 +57,7 @@ def rows() -> list[Row]:
 
 
 ROWS = rows()
+CAN = EngineCapabilities(processors=frozenset({"one"}))
 
 
 def what(row: Row) -> str:
@@ -66,7 +68,7 @@ def what(row: Row) -> str:
 def series() -> set[tuple[str, str | None, str | None]]:
     """Of a worker that has just been built: each metric bare, and with each of its labels."""
     found: set[tuple[str, str | None, str | None]] = set()
-    metrics = Metrics(version="1", engine="torch", framework_version="1", processors=("one",))
+    metrics = Metrics(version="1", engine="torch", framework_version="1", capabilities=CAN)
     for family in metrics.registry.collect():
         for name in (family.name, *(sample.name for sample in family.samples)):
             found.add((name.removeprefix(PREFIX), None, None))
