@@ -12,6 +12,7 @@ import pytest
 from tests.built_in import built_in_model
 from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
+from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.word_model import write_word_model
 
 StackFactory = Callable[..., Stack]
@@ -21,6 +22,12 @@ StackFactory = Callable[..., Stack]
 def word_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer of made-up words, in a folder that looks like a model's."""
     return write_word_model(tmp_path_factory.mktemp("word-model"))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real tokens of small random weights, for tests in which it does not matter what is said."""
+    return write_tiny_model(tmp_path_factory.mktemp("tiny-model"), built_in_model())
 
 
 @pytest.fixture(scope="module")

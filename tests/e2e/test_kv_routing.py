@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.built_in import built_in_model
 from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
+from tests.e2e.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(300)]
 
@@ -40,17 +40,31 @@ def ask_until_both_have_some(stack: Stack) -> dict[str, tuple[int, int]]:
     return first
 
 
-def test_an_equal_prompt_goes_to_the_worker_that_has_it(served: Served, tmp_path: Path) -> None:
+def wait_until_told(stack: Stack, events: int) -> None:
+    """Until the workers have told routers of so many changes in their KV caches."""
+
+    def told() -> float:
+        pages = [worker.system.get("/metrics")[1] for worker in stack.workers]
+        lines = [line for page in pages for line in page.splitlines() if "kv_events_total" in line]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if 'published"' in line)
+
+    wait_until(lambda: told() >= events, "no events are published")
+
+
+def test_an_equal_prompt_goes_to_the_worker_that_has_it(
+    served: Served, tiny_model: Path, tmp_path: Path
+) -> None:
     """The router hears of every stored block: each second prompt finds its worker, and its blocks there."""
-    built_in_model()
-    options = ("smollm2-135m", "--max-num-seqs", "4", "--publish-kv-events")
     with served.stack_with_weights(
         tmp_path / "kv",
-        *options,
+        tiny_model,
+        "--max-num-seqs=4",
+        "--publish-kv-events",
         workers=2,
         frontend_options=["--router-mode", "kv"],
     ) as stack:
         first = ask_until_both_have_some(stack)
+        wait_until_told(stack, len(first))
         second = {topic: ask(stack, topic) for topic in first}
     assert len({worker for worker, _ in first.values()}) == 2, "new prompts are spread"
     for topic in first:

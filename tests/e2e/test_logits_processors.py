@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.built_in import built_in_model
 from tests.e2e.engines import Served
 from tests.e2e.stacks import Stack
 
@@ -59,12 +58,10 @@ def test_each_processor_has_its_time_in_the_metrics(model_stack: Stack) -> None:
     assert [float(line.rsplit(" ", 1)[1]) > 0 for line in spent] == [True]
 
 
-def test_the_hook_forces_hello_world(served: Served, tmp_path: Path) -> None:
+def test_the_hook_forces_hello_world(served: Served, tiny_model: Path, tmp_path: Path) -> None:
     """With upstream's variable set every answer is the same two words (the other spelling: in process)."""
-    built_in_model()
-    options = ("smollm2-135m", "--max-num-seqs", "2")
     environ = {"DYNAMO_ENABLE_TEST_LOGITS_PROCESSOR": "1"}
-    with served.stack_with_weights(tmp_path / "hook", *options, environ=environ) as stack:
+    with served.stack_with_weights(tmp_path / "hook", tiny_model, environ=environ) as stack:
         for question in ("What is the capital of France?", "Count to ten."):
             status, body = stack.chat(question, temperature=1.0, max_tokens=40)
             assert status == 200, body

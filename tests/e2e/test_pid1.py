@@ -15,7 +15,6 @@ import pytest
 from tests.built_in import built_in_model
 from tests.e2e.engines import Served
 from tests.e2e.stacks import READY_S, Reader, Stack, Worker
-from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
 
@@ -36,12 +35,6 @@ def namespaces() -> None:
         pytest.skip("unshare (util-linux) is not here")
     if tried.returncode != 0:
         pytest.skip(f"no namespaces for users and processes here: {tried.stderr.strip()}")
-
-
-@pytest.fixture(scope="module")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For an engine that keeps a process for trials."""
-    return write_tiny_model(tmp_path_factory.mktemp("tiny-model"), built_in_model())
 
 
 def first_process(worker: Worker) -> psutil.Process:

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.built_in import built_in_model
 from tests.e2e.roles import Roles, kill
-from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.waiting import wait_until
 from tests.e2e.word_model import word_of
 
@@ -252,13 +250,12 @@ class TestStopped:
 
 
 @pytest.mark.slow
-def test_a_real_model_says_with_two_workers_what_it_says_alone(tmp_path: Path) -> None:
+def test_a_real_model_says_with_two_workers_what_it_says_alone(tiny_model: Path, tmp_path: Path) -> None:
     """Their greedy text is that of plain generation; what the prefill worker found in its cache is told."""
-    model = write_tiny_model(tmp_path / "tiny", built_in_model())
     short, long = "Once upon a time", "The capital of France is " * 20
     found: list[str] = []
     cached: list[int] = []
-    with Roles(tmp_path / "two", model, step_ms=1) as roles:
+    with Roles(tmp_path / "two", tiny_model, step_ms=1) as roles:
         roles.add_prefill()
         roles.add_decode()
         stack = roles.wait_ready().stack
@@ -267,7 +264,7 @@ def test_a_real_model_says_with_two_workers_what_it_says_alone(tmp_path: Path) -
             assert status == 200, body
             found.append(body["choices"][0]["text"])
             cached.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
-    assert found == [generated(model, prompt, 8) for prompt in (short, long, long)]
+    assert found == [generated(tiny_model, prompt, 8) for prompt in (short, long, long)]
     assert cached[:2] == [0, 0]
     assert cached[2] > 0
 

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.built_in import built_in_model
 from tests.doubles import xgrammar_path
 from tests.e2e.roles import PROGRAM
 from tests.e2e.servers import tool
 from tests.e2e.stacks import ROOT, Stack
-from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.traced import asking, exporting_to, traceparent
 from tests.service.telemetry.collectors import grpc_collector
 
@@ -48,20 +46,14 @@ class Place:
         return page
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small random weights, and a real tokenizer."""
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"), built_in_model())
-
-
 @pytest.fixture(scope="module", params=["llguidance", "xgrammar"])
 def place(
-    request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
     """With all that a request can ask for."""
     folder = tmp_path_factory.mktemp(request.param)
     journal = folder / "journal.jsonl"
-    options = ["--engine", "trtllm", "--model", str(model), "--max-num-seqs", "4"]
+    options = ["--engine", "trtllm", "--model", str(tiny_model), "--max-num-seqs", "4"]
     options += ["--guided-decoding-backend", request.param, "--publish-events-and-metrics"]
     options += ["--logits-processor", "only-a=tests.e2e.processors:Forcing"]
     environ = {
