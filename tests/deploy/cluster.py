@@ -1,8 +1,8 @@
 """A variant's pods as processes of this machine beside an API server of ours: small kubelet and controllers.
 
-Taken from the manifests as they are: commands, arguments, variables, probes, Services and Roles. Put in their
-place: programs of this environment for those of the images, free ports of the loopback for the pods' ports, a
-kubeconfig for the token that the kubelet mounts, and a folder for the home of the frontend's image.
+Taken from the manifests as they are: commands, arguments, variables, probes, ConfigMaps, Services and Roles.
+Put in their place: programs of this environment for those of the images, free ports of the loopback for the
+pods' ports, a kubeconfig for the token that the kubelet mounts, and a folder for the frontend's home.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import http.client
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,10 @@ from tests.deploy.kube_store import Store
 from tests.deploy.kustomize import Object
 from tests.deploy.pods import Pod, named, pods_in
 from tests.deploy.selectors import selects
+from tests.deploy.worker_pods import write_config_files
+from tests.e2e.waiting import wait_until
 
-_PROGRAMS = {"dynamo-actor-worker": [sys.executable, "-m", "service"], "python3": [sys.executable]}
+_WORKER = (sys.executable, "-m", "service")
 _LOOPBACK = {"DYN_SYSTEM_HOST": "127.0.0.1", "DYN_HTTP_HOST": "127.0.0.1", "DYN_TCP_RPC_HOST": "127.0.0.1"}
 _CHECK_S = 120.0
 
@@ -50,9 +52,24 @@ class Running:
 
 
 class Cluster:
-    """One namespace. Closed by stop(), which ends every process by its own pid."""
+    """One namespace. Closed by stop(), which ends every process by its own pid.
 
-    def __init__(self, objects: list[Object], folder: Path) -> None:
+    worker: the program that runs with a worker's arguments. stand_ins: what takes the place of an option's
+    value, by the option. environ: besides what the manifests say.
+    """
+
+    def __init__(
+        self,
+        objects: list[Object],
+        folder: Path,
+        *,
+        worker: Sequence[str] = _WORKER,
+        stand_ins: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._programs = {"dynamo-actor-worker": worker, "python3": (sys.executable,)}
+        self._stand_ins = dict(stand_ins or {})
+        self._environ = dict(environ or {})
         (namespace,) = {one["metadata"]["namespace"] for one in objects}
         self._namespace: str = namespace
         self._objects = objects
@@ -62,6 +79,15 @@ class Cluster:
         self.rights = Rights(objects, self._namespace)
         self._api = KubernetesApi(self.store, self.rights)
         self.pods: list[Running] = []
+
+    def wait(self, is_so: Callable[[], object], about: Running, timeout_s: float) -> None:
+        """Until that is so; the cluster goes on meanwhile. about: whose last words explain why it is not."""
+
+        def is_so_now() -> bool:
+            self.sync()
+            return bool(is_so())
+
+        wait_until(is_so_now, lambda: about.child.last_lines(40), timeout_s, every_s=0.2)
 
     @property
     def api_url(self) -> str:
@@ -110,9 +136,14 @@ class Cluster:
         self._api.close()
 
     def _run(self, pod: Pod, container: Object, name: str, port: int, pod_name: str) -> Child:
-        words: list[str] = [*container["command"], *container.get("args", [])]
-        argv = [*_PROGRAMS[words[0]], *words[1:]]
-        environ = {**os.environ, **self._environment(pod, container, port, pod_name)}
+        program, *options = container["command"]
+        words: list[str] = [*options, *container.get("args", [])]
+        files = write_config_files(pod, container, self._folder)
+        # A word, and the one before it.
+        pairs = zip(words, ["", *words], strict=False)
+        words = [self._stand_ins.get(before, str(files.get(word, word))) for word, before in pairs]
+        argv = [*self._programs[program], *words]
+        environ = {**os.environ, **self._environ, **self._environment(pod, container, port, pod_name)}
         return Child(name, argv, environ, self._folder / f"{name}.log")
 
     def _environment(self, pod: Pod, container: Object, port: int, pod_name: str) -> dict[str, str]:

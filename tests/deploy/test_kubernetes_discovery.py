@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -19,7 +18,6 @@ from tests.deploy.cluster import Cluster, Running
 from tests.deploy.kube_api import Asked
 from tests.deploy.pods import PLAIN
 from tests.e2e.stacks import Reader
-from tests.e2e.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,8 +28,8 @@ DISCOVERY = {"endpointslices": "discovery.k8s.io", "dynamoworkermetadatas": "nvi
 class Service:
     """A cluster with a frontend and a worker of the folder plain/cpu, both ready."""
 
-    def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(kustomize.build(PLAIN / "cpu"), folder)
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         self.frontend = self.cluster.start("dynamo-frontend", 0)
         self.client = Client(self.frontend.port)
         self.worker = self.add_worker(0)
@@ -44,12 +42,7 @@ class Service:
 
     def wait(self, is_so: Callable[[], object], about: Running) -> None:
         """The cluster goes on meanwhile."""
-
-        def is_so_now() -> bool:
-            self.cluster.sync()
-            return bool(is_so())
-
-        wait_until(is_so_now, lambda: about.child.last_lines(40), READY_S, every_s=0.2)
+        self.cluster.wait(is_so, about, READY_S)
 
     def ask(self, words: int) -> Reader:
         """A stream that has begun."""
@@ -69,11 +62,11 @@ def live_at(worker: Running) -> int:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Ended by the pids of its processes."""
-    made = Service(tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster(kustomize.build(PLAIN / "cpu"), tmp_path_factory.mktemp("cluster"))
     try:
-        yield made
+        yield Service(cluster)
     finally:
-        made.cluster.stop()
+        cluster.stop()
 
 
 def test_a_frontend_finds_a_worker_by_what_the_manifests_say(service: Service) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from service.demo.processes import Child
 from tests.e2e.stacks import Reader, Stack, Worker
 from tests.e2e.waiting import wait_until
 
@@ -108,10 +109,13 @@ class Roles:
 
 
 def kill(worker: Worker) -> None:
-    """As a node that goes away: no goodbye, neither of the worker nor of its engine. By their own pids."""
-    for process in (
-        *psutil.Process(worker.child.pid).children(recursive=True),
-        psutil.Process(worker.child.pid),
-    ):
-        process.kill()
-    worker.child.wait(10)
+    """As a node that goes away: no goodbye, neither of the worker nor of its engine."""
+    kill_tree(worker.child)
+
+
+def kill_tree(child: Child) -> None:
+    """A process and all that it started, by their own pids."""
+    process = psutil.Process(child.pid)
+    for one in (*process.children(recursive=True), process):
+        one.kill()
+    child.wait(10)
