@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugins.require_tools import MAY_BE_ABSENT
+from tests.plugins.require_tools import MAY_BE_ABSENT, MAY_BE_FORBIDDEN
 
 pytest_plugins = ["pytester"]
 
@@ -65,12 +65,13 @@ def test_a_module_that_skips_itself_fails_too(
     result.stdout.fnmatch_lines(["*REQUIRE_TOOLS=1*no network here*"])
 
 
+@pytest.mark.parametrize("reason", [MAY_BE_ABSENT, f"{MAY_BE_FORBIDDEN}: not as root"])
 def test_what_the_repository_cannot_have_may_be_absent(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    """Definitions that are not part of the repository are skipped in CI, too, and counted."""
+    """What is not part of the repository, or is for root alone, is skipped in CI, too, and counted."""
     monkeypatch.setenv("REQUIRE_TOOLS", "1")
-    source = f"import pytest\n\ndef test_one():\n    pytest.skip({MAY_BE_ABSENT!r})\n"
+    source = f"import pytest\n\ndef test_one():\n    pytest.skip({reason!r})\n"
     result = run(pytester, source)
     result.assert_outcomes(skipped=1)
     assert result.ret == pytest.ExitCode.OK
