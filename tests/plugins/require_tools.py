@@ -1,9 +1,9 @@
 """Counts in one line at the end of every run, and ``REQUIRE_TOOLS=1``: a skipped test is a failed one.
 
 A developer without etcd or a prepared model may skip what needs them. CI has everything, so there a skip
-means that a check quietly stopped running. Expected failures (``xfail``) stay what they are. Two kinds of skip
-are allowed everywhere, and still counted: what is not part of this repository and cannot be fetched by it, and
-what only root may do.
+means that a check quietly stopped running. Expected failures (``xfail``) stay what they are. Two kinds of
+skip are allowed everywhere, and still counted: what is not part of this repository and cannot be fetched by
+it, and what only root may do.
 """
 
 import os
