@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from service.exit_codes import ExitCode
 from service.loop_guard import LATEST
-from service.notify.correspondence import EVERY_S, START_MORE_S
-from service.options import ConfigError, Settings
-from service.options.known_names import FRAMEWORK_VARIABLES
-from service.options.tables import OPTIONS
+from service.notify.correspondence import EVERY_S, START_MORE_S, STOP_MORE_S
+from service.notify.motion import LEAST_BYTES, LEAST_CPU_SHARE
+from service.options import ConfigError
 from service.stopping import STOP_SIGNALS
 from tests.deploy.compose_files import REPOSITORY
 from tests.deploy.unit_file import (
-    ENVIRONMENTS,
     PROGRAM,
     UNIT,
     Unit,
     alternatives,
-    assignments,
-    environment_file,
+    environ_of,
+    on_gpu,
 )
 from tests.deploy.worker_settings import ON_CPU, ON_GPU, settings_of
 from tests.e2e.servers import tool
 
-INSTANCES = ("0", "1")
-LOOPBACK = "127.0.0.1"
-# Read by others than the worker and the framework: etcd's client, CUDA, OpenTelemetry, the hub's client.
-FOREIGN = {"ETCD_ENDPOINTS", "CUDA_VISIBLE_DEVICES", "HF_TOKEN"}
-KNOWN = FRAMEWORK_VARIABLES | {name for option in OPTIONS for name in option.envs()} | FOREIGN
 # What the worker may not do, and what it needs all the same: GPUs, its cache, locked memory, many streams.
 HARDENING = {
     "DynamicUser": "yes",
@@ -71,16 +63,6 @@ MOST_EXPOSED = 35
 @pytest.fixture
 def unit() -> Unit:
     return Unit()
-
-
-def environ_of(instance: str, **more: str) -> dict[str, str]:
-    """What systemd gives the worker: the unit's own, then the common file, then the instance's."""
-    files = environment_file("worker.env") | environment_file(f"{instance}.env")
-    return Unit().environment | files | more
-
-
-def on_gpu(instance: str = "0", **more: str) -> Settings:
-    return settings_of([], environ_of(instance, **more), ON_GPU)
 
 
 def analyze(folder: Path, *words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -153,12 +135,6 @@ def test_a_manager_that_is_less_patient_is_refused_by_name() -> None:
         on_gpu(DYN_ACTOR_DRAIN_TIMEOUT="131")
 
 
-def test_no_file_takes_the_times_of_the_way_out_away_from_the_unit() -> None:
-    """They stand beside TimeoutStopSec, and nowhere else."""
-    for name in ("worker.env", "0.env", "1.env"):
-        assert not (environment_file(name) | alternatives(name)).keys() & Unit().environment.keys()
-
-
 @pytest.mark.parametrize("installed", [ON_GPU, ON_CPU], ids=["trtllm", "torch"])
 def test_the_watchdog_comes_after_the_workers_own(unit: Unit, installed: object) -> None:
     """The last sign of life may be a third of the time old when the loop stops: two thirds are left."""
@@ -198,63 +174,46 @@ def test_a_child_that_the_kernel_takes_is_no_end_of_the_worker(unit: Unit) -> No
     assert unit.one("OOMPolicy") == "continue"
 
 
-def test_every_file_that_the_unit_reads_is_shipped(unit: Unit) -> None:
-    """The common one, and one for each instance; the instance's comes last, and wins."""
-    common, own = unit.all("EnvironmentFile")
-    assert common == "/etc/dynamo-actor-worker/worker.env"
-    assert own == "/etc/dynamo-actor-worker/%i.env"
-    shipped = {path.name for path in ENVIRONMENTS.iterdir()}
-    assert shipped == {"worker.env", *(f"{instance}.env" for instance in INSTANCES)}
+def section() -> str:
+    """What operators read about it."""
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    return page.partition("\n## Under systemd\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("name", ["worker.env", "0.env", "1.env"])
-def test_every_variable_is_known(name: str) -> None:
-    """To the worker, to the framework, or to what they stand on; also those that are switched off."""
-    names = environment_file(name).keys() | alternatives(name).keys()
-    assert {each for each in names if not each.startswith("OTEL_")} <= KNOWN
-    assert {each for each in names if each.startswith("OTEL_")} <= _variables_of("tracing.md")
+def test_the_page_shows_the_units_lines(unit: Unit) -> None:
+    """What stands in its table is what is shipped; an ellipsis stands for the rest of a line."""
+    table = section().partition("| in the unit |")[2].partition("\n\n")[0]
+    first_cells = [row.split("|")[1] for row in table.splitlines()[2:]]
+    shown = [line for cell in first_cells for line in re.findall(r"`([A-Z]\w+=[^`]*)`", cell)]
+    assert len(shown) >= 10
+    for line in shown:
+        name, _, value = line.partition("=")
+        assert name in unit.names("Service"), name
+        assert not value or unit.one(name).startswith(value.rstrip("…")), line
 
 
-def _variables_of(page: str) -> set[str]:
-    return set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", (REPOSITORY / "docs" / page).read_text(encoding="utf-8")))
+def test_the_page_shows_the_workers_figures() -> None:
+    """How often, by how much, and what counts as getting on."""
+    text = " ".join(section().split())
+    assert f"every {EVERY_S:g} s: {START_MORE_S:g} s more while a start gets on" in text
+    assert f"after a signal {STOP_MORE_S:g} s more" in text
+    assert f"{LEAST_CPU_SHARE:.0%}".replace("%", " %") + " of a core" in text
+    assert f"{LEAST_BYTES >> 20} MiB" in text
 
 
-@pytest.mark.parametrize("instance", INSTANCES)
-@pytest.mark.parametrize("is_on_gpu", [True, False])
-def test_every_worker_starts_with_its_files(instance: str, is_on_gpu: bool) -> None:
-    """On a GPU as they stand, on a CPU with what is switched off there; nothing is warned about."""
-    more: Mapping[str, str] = {} if is_on_gpu else alternatives("worker.env")
-    settings = settings_of([], environ_of(instance, **more), ON_GPU if is_on_gpu else ON_CPU)
-    assert settings.warnings == ()
-    assert settings.model.model == ("Qwen/Qwen3-0.6B" if is_on_gpu else "smollm2-135m")
-    assert settings.engine.requested == ("auto" if is_on_gpu else "torch")
-    assert settings.runtime.discovery_backend == "etcd"
-    assert settings.runtime.system_port == 8081 + int(instance)
-    assert environ_of(instance)["CUDA_VISIBLE_DEVICES"] == instance
+def test_the_pages_longer_drain_is_one_that_starts() -> None:
+    """Three numbers that go together; without the second one, or with a smaller one, it would be refused."""
+    changed = Unit(text=re.findall(r"```\n(\[Service\]\n.*?)```", section(), re.DOTALL)[0])
+    settings = on_gpu(**changed.environment)
+    assert changed.environment["DYN_ACTOR_TERMINATION_GRACE_SECS"] == changed.one("TimeoutStopSec")
+    assert settings.drain.hard_exit_s <= changed.seconds("TimeoutStopSec")
+    with pytest.raises(ConfigError, match="DYN_ACTOR_TERMINATION_GRACE_SECS"):
+        on_gpu(DYN_ACTOR_DRAIN_TIMEOUT=changed.environment["DYN_ACTOR_DRAIN_TIMEOUT"])
 
 
-def test_nothing_listens_beyond_this_machine() -> None:
-    """Unless somebody changes it, who then needs the secret that is switched off beside it."""
-    settings = on_gpu()
-    assert settings.runtime.system_host == LOOPBACK
-    assert environment_file("worker.env")["DYN_TCP_RPC_HOST"] == LOOPBACK
-    assert LOOPBACK in environment_file("worker.env")["ETCD_ENDPOINTS"]
-    assert settings.control_token is None
-    secret = on_gpu(
-        DYN_ACTOR_CONTROL_TOKEN=alternatives("worker.env")["DYN_ACTOR_CONTROL_TOKEN"]
-    ).control_token
-    assert secret is not None
-
-
-@pytest.mark.parametrize(
-    "line", ["export A=1", "A=1 # why", "A='1'", 'A="1"', "A = 1", "A=", "A=$B", "A=1\nA=2"]
-)
-def test_lines_that_mean_something_else_to_systemd_are_found(line: str) -> None:
-    """Or to a reader who thinks of a shell."""
-    with pytest.raises(ValueError, match="A"):
-        assignments(line)
-
-
-def test_no_file_sets_the_managers_own_variables() -> None:
-    """Those it gives the worker itself."""
-    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & environ_of("0").keys()
+def test_the_page_installs_what_the_unit_reads(unit: Unit) -> None:
+    """Program, unit and files go to where the unit looks for them."""
+    text = section()
+    assert unit.one("ExecStart").rpartition("/bin/")[0] in text
+    assert "/etc/systemd/system deploy/systemd/dynamo-actor-worker@.service" in text
+    assert "/etc/dynamo-actor-worker deploy/systemd/env/*.env" in text

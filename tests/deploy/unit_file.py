@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from service.options import Settings
 from tests.deploy.compose_files import DEPLOY
+from tests.deploy.worker_settings import ON_GPU, settings_of
 
 FOLDER = DEPLOY / "systemd"
 UNIT = FOLDER / "dynamo-actor-worker@.service"
@@ -21,10 +23,10 @@ _ASSIGNMENT = re.compile(r"([A-Z][A-Z0-9_]*)=([^\s'\"\\$#](?:[^'\"\\$#]*[^\s'\"\
 class Unit:
     """Sections, in each of which a name may come several times; an empty value forgets those before it."""
 
-    def __init__(self, path: Path = UNIT) -> None:
+    def __init__(self, path: Path = UNIT, text: str | None = None) -> None:
         self._found: dict[tuple[str, str], list[str]] = {}
         section = ""
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in (path.read_text(encoding="utf-8") if text is None else text).splitlines():
             if line.startswith("["):
                 section = line.strip("[]")
             elif line and not line.startswith(("#", ";")):
@@ -82,3 +84,14 @@ def alternatives(name: str) -> dict[str, str]:
     return assignments(
         "\n".join(line[1:] for line in lines if _ASSIGNMENT.fullmatch(line[1:]) and line[0] == "#")
     )
+
+
+def environ_of(instance: str, **more: str) -> dict[str, str]:
+    """What systemd gives the worker: the unit's own, then the common file, then the instance's."""
+    files = environment_file("worker.env") | environment_file(f"{instance}.env")
+    return Unit().environment | files | more
+
+
+def on_gpu(instance: str = "0", **more: str) -> Settings:
+    """What the worker makes of it on a machine with a GPU. Raises ConfigError."""
+    return settings_of([], environ_of(instance, **more), ON_GPU)
