@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOKENS = 64
-# What one prompt says of them when it is alone.
-PART = 16
 # Beside other tests two threads wait for each other in every operator: ten times slower.
 THREADS = 1
 # Where the reference's two best logits are closer than this, either may be right.
@@ -74,39 +72,29 @@ async def opened(folder: Path) -> AsyncGenerator[EngineReader]:
         await engine.stop()
 
 
-def greedy(prompt: tuple[int, ...], salt: str, tokens: int = TOKENS) -> GenerationSpec:
+def greedy(prompt: tuple[int, ...], salt: str) -> GenerationSpec:
     """Prompts begin alike: only with a salt of its own is each computed in full."""
-    return GenerationSpec(prompt=prompt, stop=StopRules(max_tokens=tokens), cache_salt=salt)
+    return GenerationSpec(prompt=prompt, stop=StopRules(max_tokens=TOKENS), cache_salt=salt)
 
 
 async def test_equal_to_generate(folder: Path, prompts: list[tuple[int, ...]], model: Any) -> None:
-    """20 prompts, 64 tokens, 16 at once: each token is the best of a plain forward pass.
+    """20 prompts, 64 tokens, alone and 16 at once: each token is the best of a plain forward pass.
 
     That is what greedy generate does, token for token, and here a tie does not end the comparison.
     """
     async with opened(folder) as reader:
-        heard = [reader.submit(greedy(prompt, f"{i}")) for i, prompt in enumerate(prompts)]
-        await reader.read_to_end(*heard)
+        alone = [await reader.complete(greedy(prompt, f"{i}")) for i, prompt in enumerate(prompts)]
+        together = [reader.submit(greedy(prompt, f"again {i}")) for i, prompt in enumerate(prompts)]
+        await reader.read_to_end(*together)
         assert reader.most_running == 16
-        await check_alone(reader, prompts, [request.tokens for request in heard])
-    for number, (prompt, request) in enumerate(zip(prompts, heard, strict=True)):
-        assert (len(request.tokens), request.cached_tokens) == (TOKENS, 0)
-        logits = logits_of(model, (*prompt, *request.tokens[:-1]))[len(prompt) - 1 :]
-        behind = logits.amax(dim=-1) - logits.gather(-1, torch.tensor(request.tokens).unsqueeze(-1))[:, 0]
+    for number, (prompt, one, other) in enumerate(zip(prompts, alone, together, strict=True)):
+        assert one.tokens == other.tokens
+        assert (len(one.tokens), one.cached_tokens, other.cached_tokens) == (TOKENS, 0, 0)
+        logits = logits_of(model, (*prompt, *one.tokens[:-1]))[len(prompt) - 1 :]
+        behind = logits.amax(dim=-1) - logits.gather(-1, torch.tensor(one.tokens).unsqueeze(-1))[:, 0]
         if behind.any():
             print(f"prompt {number}: the best logit is up to {behind.max():.1e} above the chosen one's")
         assert behind.max() < TIE
-
-
-async def check_alone(reader: EngineReader, prompts: list[tuple[int, ...]], answers: list[list[int]]) -> None:
-    """One at a time the prompts say the same: each its own quarter, behind the part of the answer before it.
-
-    What is greedy follows from the tokens before it alone, and a step of one costs as much as one of many.
-    """
-    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        begin = number * PART % TOKENS
-        alone = await reader.complete(greedy((*prompt, *answer[:begin]), f"alone {number}", PART))
-        assert (alone.tokens, alone.cached_tokens) == (answer[begin : begin + PART], 0)
 
 
 async def test_the_reference_is_what_generate_says(prompts: list[tuple[int, ...]], model: Any) -> None:
@@ -154,15 +142,18 @@ async def test_a_seed_gives_the_same_tokens_in_any_batch(
     folder: Path, prompts: list[tuple[int, ...]]
 ) -> None:
     """Sampled answers are the same alone and among 15 neighbours."""
-
-    def request(seed: int, salt: str) -> GenerationSpec:
-        sampling = Sampling(temperature=0.9, top_p=0.95, seed=seed)
-        stop = StopRules(max_tokens=PART)
-        return GenerationSpec(prompt=prompts[seed], stop=stop, sampling=sampling, cache_salt=salt)
-
+    requests = [
+        GenerationSpec(
+            prompt=prompt,
+            stop=StopRules(max_tokens=24),
+            sampling=Sampling(temperature=0.9, top_p=0.95, seed=seed),
+            cache_salt=salt,
+        )
+        for salt in ("alone", "together")
+        for seed, prompt in enumerate(prompts)
+    ]
     async with opened(folder) as reader:
-        alone = [await reader.complete(request(seed, "alone")) for seed in range(4)]
-        together = [reader.submit(request(seed, "together")) for seed in range(16)]
+        alone = [await reader.complete(request) for request in requests[:6]]
+        together = [reader.submit(request) for request in requests[len(prompts) :]]
         await reader.read_to_end(*together)
-        assert reader.most_running == 16
-    assert [heard.tokens for heard in together[:4]] == [heard.tokens for heard in alone]
+    assert [heard.tokens for heard in together[:6]] == [heard.tokens for heard in alone]
