@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
+from service.demo.processes import free_port
+from service.models.cache import cache_root
 from tests.built_in import built_in_model
 from tests.deploy.compose_files import DEPLOY, seconds
 from tests.deploy.prometheus_api import PrometheusApi
@@ -71,6 +77,14 @@ def waits_s(alert: str) -> float:
 def test_a_question_to_the_frontend_is_answered(topology: Topology) -> None:
     """Etcd, frontend and worker found each other by the variables of the compose file alone."""
     assert "Paris" in ask(topology)
+
+
+def test_the_frontend_gets_the_tokenizer_from_the_worker(topology: Topology) -> None:
+    """It has no folder of the worker's: what the worker's system port gives lies in a cache of its own."""
+    wait_until(topology.frontend.models, lambda: topology.log("frontend"))
+    tokenizer = (built_in_model() / "tokenizer.json").read_bytes()
+    fetched = [path for path in topology.cache("frontend").rglob("*") if path.is_file()]
+    assert tokenizer in [path.read_bytes() for path in fetched]
 
 
 def test_prometheus_reaches_every_target(topology: Topology, prometheus: PrometheusApi) -> None:
@@ -149,6 +163,8 @@ def test_draining_the_only_worker_raises_the_alert_and_resume_clears_it(
     )
     drained = topology.run_in("worker", ["dynamo-actor-worker", "drain", "--timeout", "30"])
     assert drained.returncode == 0, drained.stdout + drained.stderr
+    # A worker that is drained is not restarted for it.
+    assert topology.is_healthy("worker")
     wait_until(
         lambda: prometheus.alert_states(NO_READY_WORKER) == {"pending"},
         prometheus.alerts,
@@ -169,3 +185,24 @@ def test_draining_the_only_worker_raises_the_alert_and_resume_clears_it(
         lambda: prometheus.alert_states(NO_READY_WORKER) == set(), prometheus.alerts, SEEN_S, every_s=0.2
     )
     assert "Paris" in ask(topology)
+
+
+@pytest.mark.parametrize("program", [("dynamo.frontend",), ("service", "--engine", "synthetic")])
+def test_whoever_is_told_of_a_nats_does_not_start_without_it(
+    program: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Also where nothing goes over it: so NATS_SERVER is set by the file that brings NATS, and no other."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "DYN_ACTOR_CACHE_DIR": str(cache_root(os.environ)),
+        "DYN_DISCOVERY_BACKEND": "file",
+        "DYN_FILE_KV": str(tmp_path / "discovery"),
+        "NATS_SERVER": f"nats://127.0.0.1:{free_port()}",
+    }
+    words = [sys.executable, "-m", *program]
+    said = subprocess.run(
+        words, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert said.returncode not in {0, 2}
+    assert "Failed to connect to NATS" in said.stdout + said.stderr

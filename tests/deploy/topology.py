@@ -40,7 +40,7 @@ class Topology:
         self.services = compose_files.services([compose_files.BASE, compose_files.OBSERVABILITY], _SHELL)
         self._image = dockerfile.read()[1]["cpu"]
         self._ports = _free_ports("peer", *_PORTS)
-        self._places = _places(folder, self._ports, collector)
+        self._places = {name: _places(folder / name, self._ports, collector) for name in _PORTS}
         self._children: dict[str, Child] = {}
         self.frontend = Client(self._ports["frontend"])
         self.worker = Client(self._ports["worker"])
@@ -81,7 +81,7 @@ class Topology:
     def run_in(self, name: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """As ``docker compose exec``: a command with the variables of that service."""
         return subprocess.run(
-            self._here(words),
+            self._here(name, words),
             env=self._environ(self.services[name]),
             cwd=self._folder,
             capture_output=True,
@@ -98,12 +98,16 @@ class Topology:
         """Where a service listens here."""
         return f"127.0.0.1:{self._ports[name]}"
 
+    def cache(self, name: str) -> Path:
+        """The folder that a service's image has its caches in: each service has its own."""
+        return self._folder / name / "home" / ".cache"
+
     def _wait_healthy(self, name: str) -> None:
         wait_until(lambda: self.is_healthy(name), lambda: self.log(name), _READY_S, every_s=0.1)
 
     def _start(self, name: str) -> None:
         service = self.services[name]
-        argv = self._here([*self._own_program(service), *service.argv])
+        argv = self._here(name, [*self._own_program(service), *service.argv])
         self._children[name] = Child(name, argv, self._environ(service), self._folder / f"{name}.log")
 
     def _own_program(self, service: Service) -> list[str]:
@@ -112,8 +116,8 @@ class Topology:
             return [] if "entrypoint" in service.raw else self._image.entrypoint
         return ["prometheus"] if service.name == "prometheus" else []
 
-    def _here(self, words: Sequence[str]) -> list[str]:
-        return [_program(words[0]), *(self._places.here(word) for word in words[1:])]
+    def _here(self, name: str, words: Sequence[str]) -> list[str]:
+        return [_program(words[0]), *(self._places[name].here(word) for word in words[1:])]
 
     def _environ(self, service: Service) -> dict[str, str]:
         """Of the image, then of compose; nothing of whoever runs the test but the way to its programs."""
@@ -121,21 +125,26 @@ class Topology:
         if service.image.startswith(_OUR_IMAGE):
             image = {**self._image.environ, **_INSTEAD_OF_A_NETWORK}
         given = {**image, **service.environ(_SHELL)}
-        here = {name: self._places.here(text) for name, text in given.items() if name != "PATH"}
+        places = self._places[service.name]
+        here = {name: places.here(text) for name, text in given.items() if name != "PATH"}
         return {**here, "PATH": os.environ["PATH"]}
 
     def _lay_out(self) -> None:
         """The folders that mounts and images would be."""
-        for name in ("etcd", "metrics", "home/.cache", "etc/targets"):
-            (self._folder / name).mkdir(parents=True)
+        for name in _PORTS:
+            for folder in ("home/.cache", "data", "etc"):
+                (self._folder / name / folder).mkdir(parents=True)
         # The named volume, as an earlier start has left it.
-        (self._folder / "home/.cache/dynamo-actor-worker").symlink_to(cache_root(os.environ))
+        self.cache("worker").joinpath("dynamo-actor-worker").symlink_to(cache_root(os.environ))
+        places = self._places["prometheus"]
         for mount in self.services["prometheus"].mounts:
             if mount.path is not None and mount.path.name != "targets":
-                Path(self._places.here(mount.target)).symlink_to(mount.path)
+                Path(places.here(mount.target)).symlink_to(mount.path)
+        targets = self._folder / "prometheus" / "etc" / "targets"
+        targets.mkdir()
         for path in (DEPLOY / "observability" / "targets").glob("*.yml"):
-            text = self._places.here(path.read_text(encoding="utf-8"))
-            (self._folder / "etc/targets" / path.name).write_text(text, encoding="utf-8")
+            text = places.here(path.read_text(encoding="utf-8"))
+            (targets / path.name).write_text(text, encoding="utf-8")
 
 
 def _health_check(topology: Topology) -> list[str]:
@@ -159,10 +168,10 @@ def _places(folder: Path, ports: Mapping[str, int], collector: str) -> Places:
         for host in (name, "0.0.0.0", "127.0.0.1")
     }
     folders = {
-        "/tmp/etcd": folder / "etcd",
+        "/tmp/etcd": folder / "data",
         "/home/dynamo": folder / "home",
         "/etc/prometheus": folder / "etc",
-        "/prometheus": folder / "metrics",
+        "/prometheus": folder / "data",
         "/opt/dynamo-actor-worker/healthcheck.py": DEPLOY / "container" / "healthcheck.py",
     }
     inside = {
