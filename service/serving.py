@@ -127,6 +127,8 @@ def _serve(settings: Settings, signals: StopSignals, notifier: Notifier) -> int:
         return worker, worker.worker_config
 
     failure: Exception | None = None
+    # Its store may be away: it waits for one for two minutes.
+    notifier.tell(Preparing("the framework connects to its discovery"))
     try:
         run(ActorEngine, [], engine_factory)
     except Exception as exc:

@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from service.demo.processes import free_port
 from tests.e2e.engines import Served
+from tests.e2e.servers import Servers
 from tests.e2e.stacks import ROOT, Reader, Stack, Worker
-from tests.e2e.waiting import wait_until
+from tests.e2e.waiting import wait_log, wait_until
 from tests.service.notify_manager import Manager
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -37,18 +39,26 @@ Supervise = Callable[..., Supervised]
 
 @pytest.fixture
 def supervise(served: Served, word_model: Path, tmp_path: Path) -> Iterator[Supervise]:
-    """Makes a frontend and a worker that a manager listens to. double: script of TensorRT-LLM's."""
+    """Makes a frontend and a worker that a manager listens to. double: script of TensorRT-LLM's.
+
+    is_alone: without a frontend.
+    """
     with ExitStack() as stacks:
         manager = stacks.enter_context(Manager(tmp_path))
 
         def make(
-            *options: str, step_ms: float = 10, double: dict[str, Any] | None = None, **environ: str
+            *options: str,
+            step_ms: float = 10,
+            double: dict[str, Any] | None = None,
+            is_alone: bool = False,
+            **environ: str,
         ) -> Supervised:
             engine = Served("trtllm") if double is not None else served
             script = {} if double is None else {"TENSORRT_LLM_DOUBLE": json.dumps(double)}
             stack = Stack(
                 tmp_path / "stack", engine.words(word_model, step_ms), workers=0,
                 environ={**engine.environ(step_ms), **script}, program=engine.program,
+                has_frontend=not is_alone,
             )  # fmt: skip
             stacks.callback(stack.stop)
             words = [*engine.words(word_model, step_ms), *options]
@@ -58,6 +68,13 @@ def supervise(served: Served, word_model: Path, tmp_path: Path) -> Iterator[Supe
             return stack, worker, manager
 
         yield make
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Servers]:
+    """A real one, which may be killed."""
+    with Servers(tmp_path) as servers:
+        yield servers
 
 
 def listed(folder: Path) -> list[Path]:
@@ -210,6 +227,32 @@ def test_a_dead_engine_says_why(supervise: Supervise) -> None:
     why = [status for status in manager.statuses if status.startswith("failed: ")][-1]
     assert "EngineDead" in why
     assert last.endswith(why.removeprefix("failed"))
+
+
+def test_a_store_that_is_lost_is_told_as_an_end_that_nobody_asked_for(
+    supervise: Supervise, etcd: Servers
+) -> None:
+    """Ready in a real etcd; when that is gone for longer than the lease: STOPPING, and a code that fails."""
+    _, worker, manager = supervise(
+        "--discovery-backend", "etcd", is_alone=True, ETCD_LEASE_TTL="3", **etcd.environ
+    )
+    manager.read_until("READY", timeout_s=START_S)
+    assert len(etcd.etcd.instances()) == 1
+    etcd.etcd.kill()
+    manager.read_until("STOPPING", timeout_s=START_S)
+    lost = "ended (code 69, a dependency is missing, or was lost)"
+    assert last_words(worker, manager, 69) == lost
+
+
+def test_a_store_that_is_not_there_is_what_the_start_waits_for(supervise: Supervise) -> None:
+    """The status says what the framework does meanwhile, and a signal ends it."""
+    nowhere = {"ETCD_ENDPOINTS": f"http://127.0.0.1:{free_port()}"}
+    _, worker, manager = supervise("--discovery-backend", "etcd", is_alone=True, **nowhere)
+    manager.read_until("STATUS", "starting: the framework connects to its discovery", timeout_s=START_S)
+    wait_log(worker, "etcd not reachable yet")
+    worker.send(signal.SIGTERM)
+    assert last_words(worker, manager, 0) == "ended (code 0, as planned)"
+    assert said(manager, "READY") == []
 
 
 def test_children_do_not_inherit_the_managers_variables(supervise: Supervise) -> None:
