@@ -24,8 +24,8 @@ def say_configuration(settings: Settings, engine: str, instance_id: str) -> None
 
     instance_id: as its stories and spans name this process.
     """
+    _say_who(settings, engine, instance_id)
     log = get_logger("service.serving")
-    log.info("worker.configured", instance_id=instance_id, engine=engine, **_about(settings))
     if settings.engine_arguments is not None:
         log.info("engine.arguments", values=settings.engine_arguments.shown())
     if _has_routes_that_are_off(settings):
@@ -36,23 +36,26 @@ def say_configuration(settings: Settings, engine: str, instance_id: str) -> None
         )
 
 
-def _about(settings: Settings) -> dict[str, object]:
+def _say_who(settings: Settings, engine: str, instance_id: str) -> None:
     """What the operator chose, or would look for first."""
     runtime, drain = settings.runtime, settings.drain
-    return {
-        "version": metadata.version("dynamo-actor-worker"),
-        "framework": installed_version(),
-        "role": runtime.role.value,
-        "model": settings.model.model,
-        "endpoint": f"{runtime.namespace}.{runtime.component}.{runtime.endpoint}",
-        "discovery": runtime.discovery_backend,
-        "request_plane": runtime.request_plane,
-        "system_server": "off" if runtime.system_port < 0 else f"{runtime.system_host}:{runtime.system_port}",
-        "max_live": settings.graph.max_live,
-        "drain_until_s": drain.drain_until_s,
-        "hard_exit_s": drain.hard_exit_s,
-        "given": " ".join(_given(settings)),
-    }
+    get_logger("service.serving").info(
+        "worker.configured",
+        instance_id=instance_id,
+        version=metadata.version("dynamo-actor-worker"),
+        framework=installed_version(),
+        engine=engine,
+        role=runtime.role.value,
+        model=settings.model.model,
+        endpoint=f"{runtime.namespace}.{runtime.component}.{runtime.endpoint}",
+        discovery=runtime.discovery_backend,
+        request_plane=runtime.request_plane,
+        system_server="off" if runtime.system_port < 0 else f"{runtime.system_host}:{runtime.system_port}",
+        max_live=settings.graph.max_live,
+        drain_until_s=drain.drain_until_s,
+        hard_exit_s=drain.hard_exit_s,
+        given=" ".join(_given(settings)),
+    )
 
 
 def _has_routes_that_are_off(settings: Settings) -> bool:
