@@ -128,7 +128,9 @@ _PASSED = """\
 Read by the framework or by other components; this worker neither uses nor changes them. There is one
 exception: `DYN_ENGINE_REQUEST_LIMIT` and `DYN_DYNAMO_REQUEST_QUEUE_LIMIT` are taken out of the environment,
 with a warning, since the framework's own queue loses its requests at SIGTERM. Tracing has OpenTelemetry's
-variables, `OTEL_*`: [tracing.md](tracing.md#variables).
+variables, `OTEL_*`: [tracing.md](tracing.md#variables). A service manager sets `NOTIFY_SOCKET`,
+`WATCHDOG_USEC` and `WATCHDOG_PID`, which the worker takes out of its environment and follows:
+[operations.md](operations.md#under-systemd).
 """
 
 
