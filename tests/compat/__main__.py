@@ -39,6 +39,7 @@ _PROCESSES = (
     "tests/e2e/test_metrics.py",
     "tests/e2e/test_traces.py",
     "tests/e2e/test_etcd_nats.py",
+    "tests/compat/test_mixed_versions.py",
     "tests/faults/test_sigkill.py",
     "tests/faults/test_moments.py",
     "--moments=4",
