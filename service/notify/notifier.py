@@ -12,8 +12,9 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, MutableMapping
+from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager
+from functools import partial
 
 from service.exit_codes import ExitCode
 from service.notify.correspondence import EVERY_S, Correspondence, datagram
@@ -44,6 +45,7 @@ class Notifier:
         self._supervision = supervision or Supervision()
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._has_complained = False
         for text in self._supervision.refused:
             _LOG.warning("%s: not followed", text)
         if self._supervision.address is not None:
@@ -92,7 +94,7 @@ class Notifier:
             if until_s < math.inf and letters.is_up_to_date:
                 return
             if now_s - asked_s >= EVERY_S:
-                letters.ask_for_time(now_s, now_s - asked_s)
+                self._guard(partial(letters.ask_for_time, now_s, now_s - asked_s))
                 asked_s = now_s
             try:
                 event = self._events.get(timeout=EVERY_S if letters.is_up_to_date else RETRY_S)
@@ -101,7 +103,16 @@ class Notifier:
             if event is None:
                 until_s = min(until_s, time.monotonic() + LAST_WORDS_S)
             else:
-                letters.hear(event, time.monotonic())
+                self._guard(partial(letters.hear, event, time.monotonic()))
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """A fault of ours must not silence the signs of life: the manager would end a worker that is well."""
+        try:
+            step()
+        except Exception as exc:
+            if not self._has_complained:
+                self._has_complained = True
+                _LOG.warning("the service manager was not told of something (%s)", type(exc).__name__)
 
 
 @contextmanager

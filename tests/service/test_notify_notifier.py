@@ -103,6 +103,19 @@ def test_nobody_waits_for_a_manager_that_takes_nothing(tmp_path: Path, is_full: 
         notifier.close()
 
 
+def test_a_fault_of_ours_does_not_silence_the_signs_of_life(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be told is named once; what comes after it is told, and the worker is not ended for it."""
+    with Manager(tmp_path) as manager:
+        notifier = Notifier(Supervision(address=manager.address, watchdog_s=30.0))
+        tell(notifier, "no event", object(), LoopTurned(), *UP)
+        manager.read_until("WATCHDOG")
+        assert manager.read_until("READY")
+        notifier.close()
+    assert caplog.text.count("was not told of something (AssertionError)") == 1
+
+
 def test_a_last_word_overtakes_what_waits(tmp_path: Path) -> None:
     """The process is about to be ended by one of its guards."""
     with Manager(tmp_path) as manager:
