@@ -134,7 +134,8 @@ def test_pods_reach_what_they_need_outside_and_nothing_else(path: str) -> None:
     """Names, the API server and the hub by TLS, and the collector; no other pod, port or database."""
     for pod in pods_in(SHIPPED[path]):
         source = peer_of(pod)
-        needed = [(NAMES, 53, "UDP"), (NAMES, 53, "TCP"), (OUTSIDE, 443, "TCP"), (OUTSIDE, 6443, "TCP")]
+        needed = [(NAMES, 53, "UDP"), (NAMES, 53, "TCP"), (OUTSIDE, 53, "UDP")]
+        needed += [(OUTSIDE, 443, "TCP"), (OUTSIDE, 6443, "TCP")]
         needed += [(COLLECTOR, 4317, "TCP"), (COLLECTOR, 4318, "TCP")]
         refused = [
             (OTHER, 80, "TCP"),
