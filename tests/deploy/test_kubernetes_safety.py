@@ -69,6 +69,13 @@ def test_memory_has_a_limit_and_every_container_a_share(pod: Pod) -> None:
         assert {"cpu", "memory", "ephemeral-storage"} <= resources["requests"].keys()
 
 
+@pytest.mark.parametrize("pod", PODS)
+def test_last_words_are_kept(pod: Pod) -> None:
+    """Why a container ended is in the pod's own state, where it is looked for first."""
+    for container in all_containers(pod):
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 @pytest.mark.parametrize("pod", [p for p in PODS if "cpu" in str(p.id) and "frontend" not in str(p.id)])
 def test_a_cpu_worker_leaves_room_in_what_it_is_given(pod: Pod) -> None:
     """Threads of the model and its memory stay below the container's limits."""
