@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from protocols.telemetry import WorkerState
+from service.telemetry.figures import figures_of
+from service.telemetry.span_attributes import RequestAttributes
 from tests.deploy.dashboard_file import (
     Place,
     dashboard,
@@ -29,6 +31,7 @@ from tests.deploy.served_metrics import (
     family_of,
     served,
 )
+from tests.service.telemetry.tales import tale
 from tools.observability.__main__ import stale
 
 ROWS = ["Overview", "Requests", "Actors", "Engine", "Lifecycle and drain", "Process"]
@@ -38,6 +41,14 @@ OPERATIONS = REPOSITORY / "docs" / "operations.md"
 SECOND_NAMES = "dynamo_actor_trtllm_"
 # Quoted in the runbooks, and no panels.
 NO_PANELS = {"Dynamo actor worker"}
+
+
+def attributes_of_a_request() -> dict[str, Any]:
+    """Of all hops of one that was served, and computed again meanwhile."""
+    story = tale(preemptions=1)
+    figures = figures_of(story)
+    known = RequestAttributes(version="1", engine="torch", model="m")
+    return {name: value for hop in figures.hops for name, value in known.of_hop(hop, story, figures).items()}
 
 
 def title_of(panel: dict[str, Any]) -> str:
@@ -162,6 +173,19 @@ def test_links_to_traces_search_by_what_spans_say() -> None:
         named = re.findall(r'(?<!service\.)name = "([^"]+)"', asked) + re.findall(r"span\.([a-z_.]+)", asked)
         assert named
         assert all(f"`{name}`" in page for name in named), asked
+
+
+def test_links_to_traces_compare_fractions_with_fractions() -> None:
+    """Tempo does not find an attribute that is a fraction by a whole number, nor the other way round."""
+    found = attributes_of_a_request()
+    compared = [
+        pair
+        for search in trace_searches()
+        for pair in re.findall(r"span\.([\w.]+) [<>]=? (\S+)", search["queries"][0]["query"])
+    ]
+    assert len(compared) >= 3
+    for name, number in compared:
+        assert isinstance(found[name], float) == ("." in number), (name, number)
 
 
 @pytest.mark.parametrize(

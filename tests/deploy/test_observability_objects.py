@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]  # published without types
 import pytest
 
 from tests.deploy.dashboard_file import DASHBOARD
@@ -33,6 +34,11 @@ def test_the_config_map_has_the_very_file(dashboard_map: Any) -> None:
     assert dashboard_map["kind"] == "ConfigMap"
     assert dashboard_map["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboard_map["data"] == {DASHBOARD.name: DASHBOARD.read_text(encoding="utf-8")}
+
+
+def test_the_config_map_is_one(dashboard_map: Any) -> None:
+    """By the definition of the oldest Kubernetes that Dynamo's platform takes."""
+    kubernetes_validate.validate(dashboard_map, "1.30", strict=True)
 
 
 def test_the_config_map_can_be_applied(dashboard_map: Any) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 _HEADER = """\
 # Written by `python -m tools.observability` from {source}: change that, not this.
+# {hint}
 """
 # Lines of the dashboard, which nobody reads here.
 _LONG_LINES = "# yamllint disable rule:line-length\n"
@@ -34,6 +35,7 @@ def dashboard_map(name: str, dashboard: str) -> str:
     """A ConfigMap that Grafana's sidecar finds by its label. dashboard: the file's text, as it is."""
     return _LONG_LINES + _written(
         "deploy/observability/grafana",
+        "Grafana's sidecar looks for the label grafana_dashboard, in the namespaces that it is told.",
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -52,6 +54,7 @@ def prometheus_rule(files: list[Path]) -> str:
     groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
     return _written(
         "deploy/observability/rules",
+        "Where your Prometheus selects rules by a label (ruleSelector; often `release`), add that one.",
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",
@@ -61,6 +64,6 @@ def prometheus_rule(files: list[Path]) -> str:
     )
 
 
-def _written(source: str, manifest: dict[str, object]) -> str:
+def _written(source: str, hint: str, manifest: dict[str, object]) -> str:
     body = yaml.dump(manifest, Dumper=_Readable, sort_keys=False, width=118, allow_unicode=True)
-    return _HEADER.format(source=source) + body
+    return _HEADER.format(source=source, hint=hint) + body
