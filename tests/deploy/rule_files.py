@@ -54,7 +54,7 @@ def rules() -> tuple[Rule, ...]:
             name=raw.get("alert") or raw["record"],
             expression=raw["expr"],
             is_alert="alert" in raw,
-            for_=raw.get("for", "0s"),
+            for_=raw.get("for", ""),
             labels=raw.get("labels", {}),
             annotations=raw.get("annotations", {}),
         )

@@ -114,10 +114,11 @@ def test_no_two_alerts_have_one_name() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=name_of)
 def test_every_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: Rule) -> None:
-    """A severity, a line, a paragraph, and the link to its own runbook."""
+    """A severity, how long it waits, a line, a paragraph, and the link to its own runbook."""
     assert alert.name.startswith("DynamoActor")
     assert alert.labels.keys() == {"severity"}
     assert alert.labels["severity"] in SEVERITIES
+    assert re.fullmatch(r"\d+[smh]", alert.for_)
     assert alert.annotations.keys() == {"summary", "description", "runbook_url"}
     assert len(alert.annotations["summary"]) < 100
     assert alert.annotations["runbook_url"] == RUNBOOKS + alert.name.lower()

@@ -78,12 +78,13 @@ def _defaults(panel: Panel) -> JsonObject:
     if panel.kind is Kind.LINES:
         defaults["min"] = 0
         defaults["color"] = {"mode": "palette-classic"}
-        defaults["custom"] = _curve(is_stacked=panel.is_stacked)
+        defaults["custom"] = _curve(is_stacked=panel.is_stacked, has_limits=len(panel.thresholds) > 1)
     return defaults
 
 
-def _curve(*, is_stacked: bool) -> JsonObject:
+def _curve(*, is_stacked: bool, has_limits: bool) -> JsonObject:
     return {
+        "thresholdsStyle": {"mode": "dashed" if has_limits else "off"},
         "drawStyle": "line",
         "lineWidth": 1,
         "fillOpacity": 30 if is_stacked else 8,
