@@ -45,8 +45,13 @@ def dashboard() -> Mapping[str, Any]:
 
 
 def panels() -> list[dict[str, Any]]:
-    """Everything that shows something: no headlines."""
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    """Everything that shows figures: no headlines and no notes."""
+    return [panel for panel in dashboard()["panels"] if panel["type"] not in {"row", "text"}]
+
+
+def notes() -> list[str]:
+    """The texts between them."""
+    return [panel["options"]["content"] for panel in dashboard()["panels"] if panel["type"] == "text"]
 
 
 def place_of(panel: Mapping[str, Any]) -> Place:

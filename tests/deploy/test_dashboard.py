@@ -16,6 +16,7 @@ from tests.deploy.dashboard_file import (
     dashboard,
     expressions,
     filled,
+    notes,
     panels,
     place_of,
     trace_searches,
@@ -196,6 +197,17 @@ def test_every_panel_about_time_leads_to_traces(title: str) -> None:
     """From "it is slow" to "this one was" is one step."""
     (panel,) = (panel for panel in panels() if panel["title"] == title)
     assert panel["fieldConfig"]["defaults"]["links"]
+
+
+def test_the_way_from_a_graph_to_one_request_is_written_down() -> None:
+    """By traces, by the log, and without either; what it names is there."""
+    (note,) = notes()
+    page = OPERATIONS.read_text(encoding="utf-8")
+    assert all(f"**{way}**" in note for way in ("Traces", "Logs", "Without either"))
+    for named in ("`trace_id`", "`request.ended`"):
+        assert named in note
+        assert named in page
+    assert {f"--{which}" for which in ("slowest", "failed", "last")} <= set(re.findall(r"--[a-z]+", note))
 
 
 def test_clients_that_leave_are_never_drawn_as_errors() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import TypeAlias
 
-from tools.observability.panels import Kind, Panel, Query, Row
+from tools.observability.panels import Kind, Note, Panel, Query, Row
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = dict[str, Json]
@@ -23,12 +23,12 @@ def layout(rows: Sequence[Row]) -> list[Json]:
         laid.append(_headline(row, next(numbers), top))
         top += 1
         for panel, left, line in _lines(row.panels, top):
-            laid.append(_panel(panel, next(numbers), left, line))
+            laid.append(_placed(panel, next(numbers), left, line))
             top = max(top, line + panel.height)
     return laid
 
 
-def _lines(panels: Sequence[Panel], top: int) -> Iterator[tuple[Panel, int, int]]:
+def _lines(panels: Sequence[Panel | Note], top: int) -> Iterator[tuple[Panel | Note, int, int]]:
     """Each with its column and its line: from left to right, below what is there when a line is full."""
     left, tallest = 0, 0
     for panel in panels:
@@ -46,14 +46,24 @@ def _headline(row: Row, number: int, top: int) -> JsonObject:
     }  # fmt: skip
 
 
-def _panel(panel: Panel, number: int, left: int, top: int) -> JsonObject:
+def _placed(panel: Panel | Note, number: int, left: int, top: int) -> JsonObject:
     return {
         "id": number,
         "type": panel.kind.value,
         "title": panel.title,
+        "gridPos": {"h": panel.height, "w": panel.width, "x": left, "y": top},
+        **(_note(panel) if isinstance(panel, Note) else _panel(panel)),
+    }
+
+
+def _note(note: Note) -> JsonObject:
+    return {"options": {"mode": "markdown", "content": note.text}}
+
+
+def _panel(panel: Panel) -> JsonObject:
+    return {
         "description": panel.description,
         "datasource": dict(SOURCE),
-        "gridPos": {"h": panel.height, "w": panel.width, "x": left, "y": top},
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel.colours)},
         "options": _options(panel.kind),
         "targets": [

@@ -18,6 +18,7 @@ class Kind(Enum):
     HEATMAP = "heatmap"
     STATES = "state-timeline"
     TABLE = "table"
+    NOTE = "text"
 
 
 class Unit(Enum):
@@ -69,11 +70,22 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A text in Markdown."""
+
+    title: str
+    text: str
+    width: int = 24
+    height: int = 5
+    kind: Kind = Kind.NOTE
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A headline and what stands below it, from left to right."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | Note, ...]
 
 
 def figure(
