@@ -36,6 +36,7 @@ if words[:2] == ["pip", "compile"]:
             pins.setdefault(need, script["index"][need][0])
     out.write_text("".join(f"{name}=={version}\\n" for name, version in pins.items()))
 else:
+    assert "--no-deps" in words, "it would look for what the base has elsewhere, too"
     for word in words[words.index("--python") + 2 :]:
         if word.endswith(".whl"):
             put(*script["wheel"])
@@ -99,17 +100,13 @@ def test_only_what_is_not_there_is_added(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is there goes to the resolver as it is, previews and builds of its own included, and stays."""
-    base = Base(
-        tmp_path, {"torch": "2.10.0a0+b4e4ee8"}, ["torch>=2.9", "structlog>=25", "rich; extra == 'dev'"]
-    )
+    there = {"torch": "2.10.0a0+b4e4ee8", "odd": "unknown"}
+    base = Base(tmp_path, there, ["torch>=2.9", "structlog>=25", "rich; extra == 'dev'"])
     base.does(monkeypatch, {"structlog": ("25.1", [])})
     assert script.add(base.wheel, "", [str(base.site)], str(base.uv)) == ["structlog==25.1"]
+    # But for what no resolver would understand.
     assert base.seen.read_text(encoding="utf-8") == "torch==2.10.0a0+b4e4ee8\n"
-    assert script.versions([str(base.site)]) == {
-        "torch": "2.10.0a0+b4e4ee8",
-        "structlog": "25.1",
-        "worker": "1.0",
-    }
+    assert script.versions([str(base.site)]) == {**there, "structlog": "25.1", "worker": "1.0"}
 
 
 def test_what_an_added_package_needs_is_added_too(
