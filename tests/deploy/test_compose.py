@@ -183,11 +183,12 @@ def test_a_health_check_gives_up_after_its_script_did() -> None:
 
 
 def test_no_secret_is_in_the_files() -> None:
-    """The token of the control routes is taken from the shell of whoever starts it, or there is none."""
-    assert SERVICES["worker"].environment["DYN_ACTOR_CONTROL_TOKEN"] is None
-    with_token = SERVICES["worker"].environ({"DYN_ACTOR_CONTROL_TOKEN": "from-the-shell"})
-    assert with_token["DYN_ACTOR_CONTROL_TOKEN"] == "from-the-shell"
-    assert "DYN_ACTOR_CONTROL_TOKEN" not in SERVICES["worker"].environ({})
+    """Tokens, and an address that may hold a password, come from the shell of whoever starts it."""
+    worker = SERVICES["worker"]
+    for name in ("DYN_ACTOR_CONTROL_TOKEN", "HF_TOKEN", "PIP_INDEX_URL"):
+        assert worker.environment[name] is None
+        assert worker.environ({name: "from-the-shell"})[name] == "from-the-shell"
+        assert name not in worker.environ({})
 
 
 def test_the_model_survives_the_container() -> None:
