@@ -17,6 +17,7 @@ from tests.deploy.cluster import Cluster, Running
 from tests.deploy.pods import PLAIN
 from tests.e2e.roles import PROGRAM, kill_tree
 from tests.e2e.stacks import Reader
+from tests.e2e.waiting import wait_until
 from tests.e2e.word_model import word_of, write_word_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -35,7 +36,7 @@ VARIANTS = [
 class Variant:
     """A folder below plain/, with a frontend and one pod of each kind of worker."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, step_ms: int = 10) -> None:
         handed = folder / "handed"
         handed.mkdir()
         self.cluster = Cluster(
@@ -43,7 +44,7 @@ class Variant:
             folder,
             worker=PROGRAM,
             stand_ins={"--model-path": str(write_word_model(folder / "model"))},
-            environ={"DOUBLE_TRANSFERS": str(handed), "DOUBLE_STEP_MS": "10"},
+            environ={"DOUBLE_TRANSFERS": str(handed), "DOUBLE_STEP_MS": str(step_ms)},
         )
         self.workers: list[Running] = []
 
@@ -93,5 +94,27 @@ def test_a_variant_with_gpus_answers(name: str, components: dict[str, str], tmp_
         assert reader.text.split() == ANSWER
         assert {one.pod.owner: variant.component_of(one) for one in variant.workers} == components
         assert variant.cluster.rights.refused == set()
+    finally:
+        variant.stop()
+
+
+def test_a_frontend_that_ends_lets_its_streams_end(tmp_path: Path) -> None:
+    """For longer than the framework's own five seconds; whoever comes after the signal is sent away."""
+    variant = Variant("gpu", tmp_path, step_ms=60)
+    try:
+        client = variant.start(["dynamo-actor-worker"])
+        frontend = variant.cluster.pods[0]
+        reader = Reader(client, MODEL, "w5 w6 w7", {"max_tokens": 140}).start()
+        reader.wait_text(2)
+        variant.cluster.delete(frontend)
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "w5"}], "max_tokens": 1}
+        # Requests that come before it has heard the signal are still answered.
+        wait_until(
+            lambda: client.post("/v1/chat/completions", body)[0] == 503, "new requests are still taken"
+        )
+        assert reader.reason is None
+        assert reader.finish().reason == "length"
+        assert reader.text.split() == [word_of(1000 + i) for i in range(140)]
+        assert frontend.child.wait(30) == 0
     finally:
         variant.stop()
