@@ -215,10 +215,10 @@ _TO_ONE_REQUEST = Note(
     "From a graph to one request",
     "A point of a graph names no request: `/metrics` has no exemplars.\n\n"
     "* **Traces**: click on a line of a panel about time or failures and follow *Traces: ...*: Tempo is"
-    " searched for requests that are like it, in the time that is shown. They are there if they were sampled"
-    " (`OTEL_EXPORT_ENABLED`).\n"
+    " searched for requests that are like it, in the time that is shown. They are there if they were"
+    " sampled (`OTEL_EXPORT_ENABLED`).\n"
     "* **Logs**: a trace's id is `trace_id` in the line `request.ended` (with `OTEL_EXPORT_ENABLED=1` or"
-    " `DYN_LOGGING_JSONL=1`): one line for every request, sampled or not, with its times, tokens and outcome.\n"
+    " `DYN_LOGGING_JSONL=1`): one line for every request, sampled or not, with its times and outcome.\n"
     "* **Without either**: `dynamo-actor-worker trace --slowest` (or `--failed`, `--last`, or any id) at the"
     " worker.",
 )
