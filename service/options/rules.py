@@ -55,13 +55,15 @@ _NOT_DONE = {
     "DYN_FORWARDPASS_METRIC_PORT": "this worker publishes no metrics of forward passes",
     "DYN_TRTLLM_KV_EVENT_HOSTS": "this worker polls KV events, nobody streams them",
 }
+# Dynamo's operator sets it on every worker to this: nobody's wish, so nobody is told.
+_OF_OPERATOR = ("DYN_FORWARDPASS_METRIC_PORT", "20380")
 
 
 def _warn_about_tensorrt_variables(
     engine: EngineName, environ: Mapping[str, str], complaints: Complaints
 ) -> None:
     for name, why in _NOT_DONE.items():
-        if engine == "trtllm" and name in environ:
+        if engine == "trtllm" and name in environ and (name, environ[name]) != _OF_OPERATOR:
             complaints.warn(f"{name} has no effect: {why}")
 
 

@@ -20,9 +20,6 @@ PODS = [(f"{path} {pod.owner}", pod) for path, objects in shipped().items() for 
 WORKERS = [pytest.param(pod, id=name) for name, pod in PODS if pod.is_worker]
 FRONTENDS = [pytest.param(pod, id=name) for name, pod in PODS if not pod.is_worker]
 
-# The operator sets it on every worker, and TensorRT-LLM's is told that it has no effect here.
-SET_BY_OPERATOR = "DYN_FORWARDPASS_METRIC_PORT has no effect"
-
 
 def pre_stop_s(pod: Pod) -> int:
     """What the kubelet waits before SIGTERM; the grace period has begun by then."""
@@ -39,7 +36,7 @@ def test_there_are_workers_and_frontends() -> None:
 def test_the_worker_takes_what_its_manifest_gives_it(pod: Pod, tmp_path: Path) -> None:
     """Arguments, variables and engine file start a worker without an error, and without a warning to heed."""
     settings = settings_in(pod, pod.main, tmp_path)
-    assert [one for one in settings.warnings if not one.startswith(SET_BY_OPERATOR)] == []
+    assert settings.warnings == ()
     assert settings.engine.expected == ("trtllm" if is_on_gpu(pod.main) else "torch")
     assert settings.runtime.discovery_backend == "kubernetes"
     assert settings.environment["DYN_SYSTEM_HOST"] == "0.0.0.0"

@@ -157,6 +157,11 @@ def test_what_is_not_done_for_a_variable_is_said(name: str) -> None:
     assert load("--engine", "torch", env={name: "1"}).warnings == ()
 
 
+def test_what_the_operator_sets_everywhere_is_nobodys_wish() -> None:
+    """A warning at every start of every pod would teach its readers to overlook the others."""
+    assert load(*_TRTLLM, env={"DYN_FORWARDPASS_METRIC_PORT": "20380"}).warnings == ()
+
+
 def test_the_table_is_whole() -> None:
     """91 options of both versions and the version itself, beside those of routing."""
     routing = [row for row in UPSTREAM_OPTIONS if _BY_FLAG[row.flag].group is Group.ROUTER]
