@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from service.demo.processes import free_port
-from tests.deploy.user_manager import UserManager, run_or_skip
+from tests.built_in import built_in_model
+from tests.deploy.service_manager import ServiceManager, run_or_skip
 from tests.e2e.roles import PROGRAM as WITH_DOUBLE
 from tests.e2e.stacks import PROGRAM, Reader, Stack
+from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.waiting import wait_until
 from tests.e2e.word_model import word_of, write_word_model
 
@@ -23,7 +25,7 @@ WORKER = "dynamo-actor-worker@0"
 # Tests do not wait a quarter of a minute to see that somebody is started again.
 SOON = "RestartSec=1"
 
-Run = Callable[..., UserManager]
+Run = Callable[..., ServiceManager]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def run(tmp_path: Path, word_model: Path) -> Iterator[Run]:
     """A manager that knows the unit. double: script of TensorRT-LLM's; None: an engine without a model."""
     with ExitStack() as last:
 
-        def make(double: dict[str, object] | None = None, **environ: str) -> UserManager:
+        def make(double: dict[str, object] | None = None, **environ: str) -> ServiceManager:
             own = {
                 "DYN_TRTLLM_MODEL": str(word_model),
                 "DYN_ACTOR_ENGINE": "synthetic" if double is None else "trtllm",
@@ -49,6 +51,10 @@ def run(tmp_path: Path, word_model: Path) -> Iterator[Run]:
                 "HF_HUB_OFFLINE": "1",
                 "TENSORRT_LLM_DOUBLE": json.dumps(double or {}),
             }
+            # The worker's user is nobody here: it may write where everybody may.
+            folder = Path(own["DYN_FILE_KV"])
+            folder.mkdir(parents=True)
+            folder.chmod(0o777)
             program = PROGRAM if double is None else WITH_DOUBLE
             return last.enter_context(run_or_skip(tmp_path, {**own, **environ}, program))
 
@@ -70,6 +76,32 @@ def test_a_start_waits_until_the_worker_is_in_discovery_and_a_stop_until_it_has_
     manager.wait_for("ActiveState", "inactive")
     assert manager.all()["Result"] == "success"
     assert "worker.ended code=0" in manager.log()
+
+
+def test_the_worker_is_nobody_and_may_nothing(run: Run) -> None:
+    """A user of its own, no capability now or ever, and filters of the kernel's; it serves all the same."""
+    manager = run()
+    manager.ctl("start", WORKER)
+    process = manager.status_of_process()
+    user, *_ = {int(one) for one in process["Uid"].split()}
+    # Where systemd takes its dynamic users from.
+    assert 61184 <= user <= 65519
+    assert {process[name].strip("0") for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {""}
+    assert (process["NoNewPrivs"], process["Seccomp"]) == ("1", "2")
+
+
+def test_a_real_engine_works_under_the_restrictions(run: Run, tmp_path: Path) -> None:
+    """A model that computes, and a constraint, which is tried in a process of its own."""
+    model = write_tiny_model(tmp_path / "model", built_in_model())
+    manager = run(DYN_TRTLLM_MODEL=str(model), DYN_ACTOR_ENGINE="torch", DYN_ACTOR_THREADS="1")
+    manager.ctl("start", WORKER)
+    with ExitStack() as last:
+        stack = Stack(tmp_path / "stack", [], workers=0)
+        last.callback(stack.stop)
+        wait_until(stack.client.models, "no model is served")
+        status, body = stack.chat("Yes or no?", guided_choice=["yes", "no"], max_tokens=4)
+    assert status == 200, (body, manager.log())
+    assert body["choices"][0]["message"]["content"] in ("yes", "no")
 
 
 def test_a_load_that_takes_longer_than_the_managers_patience_is_let_finish(run: Run) -> None:

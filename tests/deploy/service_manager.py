@@ -1,13 +1,15 @@
-"""A real systemd: a user's manager in namespaces of its own, so that it sees nothing of this machine's.
+"""A real systemd in namespaces of its own, as their first process: it manages nothing of this machine's.
 
-What it manages are copies of the shipped unit. It needs root, namespaces and a hierarchy of control groups.
+It gets a copy of the shipped unit. It needs root, namespaces and a hierarchy of control groups.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,28 +26,27 @@ from tests.e2e.stacks import PROGRAM
 from tests.e2e.waiting import wait_until
 from tests.plugins.require_tools import MAY_BE_FORBIDDEN
 
-# Its own /run, with what a machine's manager puts there, and its own root of control groups. Bash stays the
-# first process: as that systemd would take itself for a machine's manager.
+# A machine's manager, with nothing of this machine but its files: /run, the cache and the root of control
+# groups are its own, and it may not set the kernel's parameters.
 _INSIDE = """
 set -e
 mount -t tmpfs tmpfs /run
-mkdir -p /run/systemd/system /run/systemd/inaccessible/dir /run/manager
-chmod 700 /run/manager
-cd /run/systemd/inaccessible
-touch reg
-mkfifo fifo
-mknod chr c 0 0
-mknod blk b 0 0
-chmod 000 *
-cd /
+mount -t tmpfs tmpfs /var/cache
 umount -R /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-"$@" >"$MANAGER_LOG" 2>&1 &
-wait
+mount --bind /proc/sys /proc/sys
+mount -o remount,ro,bind /proc/sys
+exec "$@"
 """
-_NAMESPACES = ("unshare", "--mount", "--cgroup", "--pid", "--fork", "--mount-proc", "--kill-child")
-# Users are made by the system's manager alone; files of the tests lie in /tmp, and their Python anywhere.
-_FOR_A_USER = "[Service]\nDynamicUser=no\nUser=\nPrivateTmp=no\nReadWritePaths=/tmp\nProtectHome=no\n"
+_NAMESPACES = (
+    *("unshare", "--mount", "--cgroup", "--pid", "--uts", "--ipc"),
+    *("--fork", "--mount-proc", "--kill-child"),
+)
+_MANAGE = ("--system", "--unit=basic.target", "--show-status=no")
+# What every service depends on, as far as it is asked for here.
+_TARGETS = ("sysinit", "basic", "shutdown", "network-online", "multi-user")
+# Where the unit puts something else, so that what lies above does not matter.
+_REPLACED = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 _START_S = 30.0
 _INSTANCE = "dynamo-actor-worker@0"
 
@@ -54,7 +55,7 @@ class CannotRun(Exception):
     """This machine lets nobody run a manager. Says why."""
 
 
-class UserManager:
+class ServiceManager:
     """One manager, and one worker as its instance 0. Raises CannotRun."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str], program: Sequence[str] = PROGRAM) -> None:
@@ -64,7 +65,7 @@ class UserManager:
         self._groups = _new_group()
         self._write(environ)
         join = ["bash", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(self._groups)]
-        manage = ["bash", "-c", _INSIDE, "manager", self._programs["systemd"], "--user"]
+        manage = ["bash", "-c", _INSIDE, "manager", self._programs["systemd"], *_MANAGE]
         with (folder / "namespaces.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [*join, *_NAMESPACES, *manage],
@@ -77,7 +78,7 @@ class UserManager:
             self.stop()
             raise
 
-    def __enter__(self) -> UserManager:
+    def __enter__(self) -> ServiceManager:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,14 +88,14 @@ class UserManager:
         """As `systemctl edit` would: what is different from the shipped unit."""
         folder = self._folder / "units" / f"{UNIT.name}.d"
         folder.mkdir(exist_ok=True)
-        (folder / "test.conf").write_text(f"{_FOR_A_USER}{text}\n", encoding="utf-8")
+        (folder / "test.conf").write_text(f"[Service]\n{text}\n", encoding="utf-8")
         self.ctl("daemon-reload")
 
     def ctl(self, *words: str, is_ok: bool = True) -> str:
         """What systemctl says; its own failure is an error unless one is expected."""
         inside = ["nsenter", "--target", str(self._first().pid), "--mount", "--cgroup", "--pid"]
         done = subprocess.run(
-            [*inside, self._programs["systemctl"], "--user", *words],
+            [*inside, self._programs["systemctl"], *words],
             env=self._environ(), capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
         assert not is_ok or done.returncode == 0, (done.stdout, done.stderr, self.log())
@@ -123,9 +124,18 @@ class UserManager:
         lines = self.ctl("show", "--property", names, _INSTANCE).splitlines()
         return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
+    def status_of_process(self) -> dict[str, str]:
+        """Of the worker's, as the kernel has it."""
+        inside = ["nsenter", "--target", str(self._first().pid), "--mount", "--pid"]
+        words = [*inside, "cat", f"/proc/{self.show('MainPID')}/status"]
+        lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+        return {
+            name: value.strip() for name, _, value in (line.partition(":") for line in lines.splitlines())
+        }
+
     def log(self) -> str:
-        """The manager's, and the worker's."""
-        files = ("namespaces.log", "manager.log", "worker.log")
+        """What went wrong on the way there, and what the worker said."""
+        files = ("namespaces.log", "worker.log")
         paths = [self._folder / name for name in files]
         return "\n".join(
             path.read_text(encoding="utf-8", errors="replace") for path in paths if path.exists()
@@ -143,29 +153,41 @@ class UserManager:
         program = self._folder / "worker"
         program.write_text(f'#!/bin/sh\nexec {" ".join(self._worker)} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
-        (self._folder / "units").mkdir()
+        units = self._folder / "units"
+        (units / f"{UNIT.name}.d").mkdir(parents=True)
+        for target in _TARGETS:
+            text = f"[Unit]\nDescription={target}\nDefaultDependencies=no\n"
+            (units / f"{target}.target").write_text(text, encoding="utf-8")
         text = UNIT.read_text(encoding="utf-8").replace(INSTALLED, str(program))
         text = text.replace("/etc/dynamo-actor-worker", str(self._folder))
-        out = f"StandardOutput=append:{self._folder}/worker.log\nStandardError=inherit\n"
-        text = text.replace("[Service]\n", f"[Service]\n{out}WorkingDirectory={REPOSITORY}\n")
-        (self._folder / "units" / UNIT.name).write_text(text, encoding="utf-8")
+        (units / UNIT.name).write_text(text, encoding="utf-8")
+        (units / f"{UNIT.name}.d" / "here.conf").write_text(self._here(environ), encoding="utf-8")
         lines = "".join(f"{name}='{value}'\n" for name, value in environ.items())
         (self._folder / "worker.env").write_text("", encoding="utf-8")
         (self._folder / "0.env").write_text(lines, encoding="utf-8")
-        drop_ins = self._folder / "units" / f"{UNIT.name}.d"
-        drop_ins.mkdir()
-        (drop_ins / "test.conf").write_text(_FOR_A_USER, encoding="utf-8")
+
+    def _here(self, environ: Mapping[str, str]) -> str:
+        """The worker is not installed in /opt: it sees this checkout, its Python, a model and its folder."""
+        model = Path(environ["DYN_TRTLLM_MODEL"])
+        seen = [Path(sys.base_prefix), Path(sys.prefix), REPOSITORY, model]
+        for path in (model, self._folder, *model.iterdir()):
+            # Some libraries write files for their owner alone; the worker's user is nobody's owner.
+            path.chmod(0o755)
+        for path in (*seen, self._folder):
+            _check_others_get_to(path)
+        return (
+            f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={' '.join(map(str, seen))}\n"
+            f"BindPaths={self._folder}\nWorkingDirectory={REPOSITORY}\n"
+            f"StandardOutput=append:{self._folder}/worker.log\nStandardError=inherit\n"
+        )
 
     def _environ(self) -> dict[str, str]:
-        fetched = REPOSITORY / ".tools" / "systemd" / "usr" / "lib" / "systemd" / "user"
-        targets = fetched if fetched.is_dir() else Path("/usr/lib/systemd/user")
         return {
             "PATH": os.environ["PATH"],
-            "HOME": str(self._folder),
-            "XDG_RUNTIME_DIR": "/run/manager",
-            "SYSTEMD_UNIT_PATH": f"{self._folder / 'units'}:{targets}",
-            "SYSTEMD_LOG_TARGET": "console",
-            "MANAGER_LOG": str(self._folder / "manager.log"),
+            "SYSTEMD_UNIT_PATH": str(self._folder / "units"),
+            "SYSTEMD_LOG_TARGET": "null",
+            # Of the interface for containers: no consoles, no clock, no modules.
+            "container": "test",
         }
 
     def _wait_up(self) -> None:
@@ -201,6 +223,14 @@ def _new_group() -> Path:
     raise CannotRun("no control groups (version 2) here")
 
 
+def _check_others_get_to(path: Path) -> None:
+    """The worker's user is a stranger to all files here. Raises CannotRun."""
+    if path.is_relative_to("/") and not path.as_posix().startswith(_REPLACED):
+        for folder in path.parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                raise CannotRun(f"others may not look into {folder}")
+
+
 def _is_removed(group: Path) -> bool:
     for folder, _, _ in os.walk(group, topdown=False):
         with suppress(OSError):
@@ -208,9 +238,9 @@ def _is_removed(group: Path) -> bool:
     return not group.exists()
 
 
-def run_or_skip(folder: Path, environ: Mapping[str, str], program: Sequence[str] = PROGRAM) -> UserManager:
+def run_or_skip(folder: Path, environ: Mapping[str, str], program: Sequence[str] = PROGRAM) -> ServiceManager:
     """One that runs; skips the test where none can."""
     try:
-        return UserManager(folder, environ, program)
+        return ServiceManager(folder, environ, program)
     except CannotRun as exc:
         pytest.skip(f"{MAY_BE_FORBIDDEN}: {exc}")
