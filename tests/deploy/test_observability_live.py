@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isnan
-from pathlib import Path
 
 import pytest
 
-from service.demo.client import Client
-from service.demo.processes import Child, free_port
 from tests.built_in import built_in_model
 from tests.deploy.dashboard_file import filled, panels
 from tests.deploy.prometheus_api import PrometheusApi
-from tests.deploy.rule_files import FILES
-from tests.e2e.servers import tool, wait_listening
+from tests.deploy.rules_prometheus import PATIENCE_S, RulesPrometheus
 from tests.e2e.stacks import Stack, hang_up
 from tests.e2e.tiny_model import write_tiny_model
 from tests.e2e.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
 
-PATIENCE_S = 60.0
 PROMPT = "one two three"
 # What a good day has none of, and what this engine does not tell.
 EMPTY = {
@@ -51,53 +45,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def prometheus(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusApi]:
     """With the shipped rules, in steps of a second, and everything seen: ends of each kind, and a drain."""
     folder = tmp_path_factory.mktemp("prometheus")
-    with_rules = Prometheus(folder, {"dynamo-backend": [worker.port for worker in stack.workers]})
-    try:
-        api = PrometheusApi(with_rules.client)
+    with RulesPrometheus(folder, stack.workers) as api:
         wait_until(lambda: api.value("count(dynamo_actor_build_info)") == [2.0], "not scraped", PATIENCE_S)
         ask(stack)
         seen = 'sum(dynamo_actor_requests_total) + sum(dynamo_actor_worker_state{state="drained"})'
         wait_until(lambda: sum(api.value(seen)) >= 9, lambda: api.value(seen), PATIENCE_S)
         yield api
-    finally:
-        with_rules.stop()
-
-
-class Prometheus:
-    """Scrapes and evaluates once a second."""
-
-    def __init__(self, folder: Path, jobs: Mapping[str, list[int]]) -> None:
-        port = free_port(frozenset(port for ports in jobs.values() for port in ports))
-        config = folder / "prometheus.yml"
-        # JSON is YAML.
-        config.write_text(json.dumps(_config(jobs)), encoding="utf-8")
-        words = [
-            tool("prometheus"),
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        self._child = Child("prometheus", words, {}, folder / "prometheus.log")
-        self.client = Client(port)
-        wait_listening(port)
-        wait_until(lambda: self.client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
-
-    def stop(self) -> None:
-        """By its own pid."""
-        self._child.ask_to_stop()
-        self._child.wait(10)
-
-
-def _config(jobs: Mapping[str, list[int]]) -> dict[str, object]:
-    scrapes = [
-        {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
-        for job, ports in jobs.items()
-    ]
-    return {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(path) for path in FILES],
-        "scrape_configs": scrapes,
-    }
 
 
 def ask(stack: Stack) -> None:

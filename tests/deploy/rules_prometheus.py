@@ -1,0 +1,57 @@
+"""A real Prometheus with the shipped rules, in steps of a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from service.demo.client import Client
+from service.demo.processes import Child, free_port
+from tests.deploy.prometheus_api import PrometheusApi
+from tests.deploy.rule_files import FILES
+from tests.e2e.servers import tool, wait_listening
+from tests.e2e.stacks import Worker
+from tests.e2e.waiting import wait_until
+
+PATIENCE_S = 60.0
+_EVERY = "1s"
+
+
+class RulesPrometheus:
+    """Scrapes these workers as the job of the shipped configuration, and evaluates every rule."""
+
+    def __init__(self, folder: Path, workers: Sequence[Worker]) -> None:
+        ports = [worker.port for worker in workers]
+        port = free_port(frozenset(ports))
+        config = folder / "prometheus.yml"
+        # JSON is YAML.
+        config.write_text(json.dumps(_config(ports)), encoding="utf-8")
+        words = [
+            tool("prometheus"),
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        self._child = Child("prometheus", words, {}, folder / "prometheus.log")
+        client = Client(port)
+        wait_listening(port)
+        wait_until(lambda: client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
+        self.api = PrometheusApi(client)
+
+    def __enter__(self) -> PrometheusApi:
+        return self.api
+
+    def __exit__(self, *_: object) -> None:
+        """By its own pid."""
+        self._child.ask_to_stop()
+        self._child.wait(10)
+
+
+def _config(ports: Sequence[int]) -> dict[str, object]:
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    return {
+        "global": {"scrape_interval": _EVERY, "scrape_timeout": _EVERY, "evaluation_interval": _EVERY},
+        "rule_files": [str(path) for path in FILES],
+        "scrape_configs": [{"job_name": "dynamo-backend", "static_configs": [{"targets": targets}]}],
+    }
