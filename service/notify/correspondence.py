@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
+from service.notify import complaints
 from service.notify.datagrams import Datagrams
 from service.notify.events import Event, LoopTurned
 from service.notify.stages import Life, MoreTime
@@ -15,8 +15,6 @@ EVERY_S = 5.0
 # was stopped has missed two of ours.
 START_MORE_S = 120.0
 STOP_MORE_S = 15.0
-
-_LOG = logging.getLogger("service.notify")
 
 
 class Correspondence:
@@ -61,7 +59,7 @@ class Correspondence:
             self._unsent.clear()
         elif not self._has_complained:
             self._has_complained = True
-            _LOG.warning("the service manager did not take a message (%s)", self._datagrams.last_error)
+            complaints.not_taken(self._datagrams.last_error)
 
     def ask_for_time(self, now_s: float, since_s: float = EVERY_S) -> None:
         """Put the manager's time-out off, where the stage has a right to it. since_s: the last time."""

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from protocols.telemetry import Telemetry, WorkerState
+from service.notify import complaints
 from service.notify.events import DrainProgress, Listed, LoopTurned, StateChanged
 from service.notify.notifier import Notifier
 
@@ -16,8 +16,6 @@ from service.notify.notifier import Notifier
 _SIGNS = 3
 # How often to look whether frontends find this worker.
 _LOOK_S = 0.1
-
-_LOG = logging.getLogger("service.notify")
 
 
 class Overheard:
@@ -83,7 +81,7 @@ class Follower:
                 await asyncio.sleep(_LOOK_S)
         except Exception as exc:
             # Another manager's time-out must not end a worker that serves because we cannot look.
-            _LOG.warning("whether this worker is in discovery cannot be seen (%s)", type(exc).__name__)
+            complaints.discovery_unseen(exc)
         self._notifier.tell(Listed())
 
     def _turn(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:

@@ -7,7 +7,6 @@ thread alone knows the stage, and sends.
 
 from __future__ import annotations
 
-import logging
 import math
 import queue
 import threading
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from service.exit_codes import ExitCode
+from service.notify import complaints
 from service.notify.correspondence import EVERY_S, Correspondence, datagram
 from service.notify.datagrams import Datagrams
 from service.notify.events import Ended, Event, Failed, StopAsked
@@ -32,7 +32,6 @@ LAST_WORDS_S = 0.5
 
 # Errors of these packages speak in our own words.
 _OUR_ROOMS = frozenset({"actors", "protocols", "service"})
-_LOG = logging.getLogger("service.notify")
 
 
 class Notifier:
@@ -47,7 +46,7 @@ class Notifier:
         self._thread: threading.Thread | None = None
         self._has_complained = False
         for text in self._supervision.refused:
-            _LOG.warning("%s: not followed", text)
+            complaints.refused(text)
         if self._supervision.address is not None:
             self._thread = threading.Thread(target=self._serve, name="notifier", daemon=True)
             self._thread.start()
@@ -112,7 +111,7 @@ class Notifier:
         except Exception as exc:
             if not self._has_complained:
                 self._has_complained = True
-                _LOG.warning("the service manager was not told of something (%s)", type(exc).__name__)
+                complaints.failed(exc)
 
 
 @contextmanager

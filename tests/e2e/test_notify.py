@@ -273,7 +273,7 @@ def test_a_manager_that_is_not_there_disturbs_nobody(supervise: Supervise) -> No
         assert reader.finish().reason == "length"
     worker.send(signal.SIGTERM)
     assert worker.child.wait(20) == 0
-    assert worker.log().count("the service manager did not take a message (FileNotFoundError)") == 1
+    assert worker.log().count("notify.not_taken error=FileNotFoundError") == 1
 
 
 def test_a_check_of_the_configuration_never_says_ready(word_model: Path, tmp_path: Path) -> None:

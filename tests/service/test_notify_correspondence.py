@@ -116,9 +116,7 @@ def test_a_manager_that_takes_nothing_is_one_line_of_the_log(caplog) -> None:
     desk.hear(PLANNED, LOADING, SERVING)
     for _ in range(5):
         desk.letters.send()
-    assert [record.getMessage() for record in caplog.records] == [
-        "the service manager did not take a message (BlockingIOError)"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["notify.not_taken error=BlockingIOError"]
 
 
 def test_a_start_that_moves_gets_more_time_and_one_that_is_stuck_gets_none() -> None:

@@ -105,7 +105,7 @@ def test_where_discovery_cannot_be_seen_the_worker_counts_as_listed(
     notifier = NotedNotifier()
     follow(notifier, endpoint, lambda: until(lambda: notifier.events))
     assert notifier.events == [Listed()]
-    assert "cannot be seen (AttributeError)" in caplog.text
+    assert "notify.discovery_unseen error=AttributeError" in caplog.text
 
 
 def test_a_watch_that_breaks_does_not_hold_ready_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,35 @@
+"""What the log says where a service manager cannot be told, or asks for what cannot be. Any thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+def refused(text: str) -> None:
+    """A variable of the manager's is not followed; which, and why."""
+    _log().warning("notify.refused", text=text)
+
+
+def not_taken(error: str | None) -> None:
+    """The manager did not take a message."""
+    _log().warning("notify.not_taken", error=error)
+
+
+def failed(error: Exception) -> None:
+    """A fault of ours while the manager was told something."""
+    _log().warning("notify.failed", error=type(error).__name__)
+
+
+def discovery_unseen(error: Exception) -> None:
+    """Whether frontends find this worker cannot be seen."""
+    _log().warning("notify.discovery_unseen", error=type(error).__name__)
+
+
+def _log() -> FilteringBoundLogger:
+    # Here, because the logger takes a tenth of a second to import, and the first word must not wait for it.
+    from service.telemetry.logs import get_logger  # noqa: PLC0415
+
+    return get_logger("service.notify")
