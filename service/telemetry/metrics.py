@@ -173,7 +173,12 @@ class Metrics:
         self._kv_events[result].inc(count)
 
     def state_changed(self, state: WorkerState) -> None:
-        """Exactly one state is 1. (A scrape in between may see two: it never sees none.)"""
+        """Exactly one state is 1. (A scrape in between may see two: it never sees none.)
+
+        Who has failed stays failed, though its engine is stopped then: a scrape would miss the moment between.
+        """
+        if self._states[WorkerState.FAILED].value:
+            return
         self._states[state].set(1)
         for other, gauge in self._states.items():
             if other is not state:

@@ -206,17 +206,27 @@ def test_everything_else_moves_its_own_series():
     }
 
 
+def states_on(metrics: Metrics) -> list[str]:
+    """The states that are shown as the worker's own."""
+    samples = samples_of(metrics.registry).items()
+    return [name for name, value in samples if name.startswith("worker_state") and value]
+
+
 def test_exactly_one_state_is_on():
     """From the first scrape on, whatever the worker goes through."""
     metrics = _new_metrics()
-    for state in [WorkerState.STARTING, *WorkerState, *reversed(WorkerState)]:
+    others = [state for state in WorkerState if state is not WorkerState.FAILED]
+    for state in [WorkerState.STARTING, *others, *reversed(others), WorkerState.FAILED]:
         metrics.state_changed(state)
-        on = [
-            name
-            for name, value in samples_of(metrics.registry).items()
-            if name.startswith("worker_state") and value
-        ]
-        assert on == [f'worker_state{{state="{state.value}"}}']
+        assert states_on(metrics) == [f'worker_state{{state="{state.value}"}}']
+
+
+def test_who_has_failed_stays_failed():
+    """The engine is stopped after it as always, in the moments in which somebody may still look."""
+    metrics = _new_metrics()
+    metrics.state_changed(WorkerState.FAILED)
+    metrics.state_changed(WorkerState.STOPPING)
+    assert states_on(metrics) == ['worker_state{state="failed"}']
 
 
 def test_no_series_is_born_later():
