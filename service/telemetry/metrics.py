@@ -175,7 +175,7 @@ class Metrics:
     def state_changed(self, state: WorkerState) -> None:
         """Exactly one state is 1. (A scrape in between may see two: it never sees none.)
 
-        Who has failed stays failed, though its engine is stopped then: a scrape would miss the moment between.
+        Who has failed stays failed, though its engine is stopped then: scrapes would miss the moment between.
         """
         if self._states[WorkerState.FAILED].value:
             return
