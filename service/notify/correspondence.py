@@ -23,11 +23,11 @@ class Correspondence:
     def __init__(self, datagrams: Datagrams, has_moved: Callable[[float], bool]) -> None:
         self._datagrams = datagrams
         self._has_moved = has_moved
-        self._has_news = False
-        self._unsent: dict[str, str] = {}
         self._has_complained = False
         self.life = Life()
-        self._unsent["STATUS"] = self.life.status
+        # That there is somebody is the first news.
+        self._has_news = True
+        self._unsent = {"STATUS": self.life.status}
 
     @property
     def is_up_to_date(self) -> bool:

@@ -87,7 +87,8 @@ class Notifier:
 
     def _correspond(self, letters: Correspondence) -> None:
         """Until it is closed and all is said, or nobody takes it."""
-        asked_s, until_s = time.monotonic(), math.inf
+        # The first time is asked for at once: a manager may have little patience.
+        asked_s, until_s = time.monotonic() - EVERY_S, math.inf
         while (now_s := time.monotonic()) < until_s:
             letters.send()
             if until_s < math.inf and letters.is_up_to_date:

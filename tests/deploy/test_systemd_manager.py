@@ -117,7 +117,7 @@ def test_a_load_that_takes_longer_than_the_managers_patience_is_let_finish(run: 
 def test_requests_in_flight_outlive_the_managers_patience(run: Run, tmp_path: Path) -> None:
     """All their tokens, although TimeoutStopSec is over long before: the worker asks for more time."""
     manager = run(DYN_ACTOR_SYNTHETIC_STEP_MS="40")
-    manager.drop_in("TimeoutStopSec=2")
+    manager.drop_in("TimeoutStopSec=3")
     manager.ctl("start", WORKER)
     with ExitStack() as last:
         stack = Stack(tmp_path / "stack", [], workers=0)
@@ -171,7 +171,7 @@ def test_a_dead_engine_is_started_again(run: Run) -> None:
 def test_a_process_that_gives_no_sign_of_life_is_ended_and_started_again(run: Run) -> None:
     """Stopped, it says nothing: the manager's watchdog ends it without waiting for anybody."""
     manager = run()
-    manager.drop_in(f"{SOON}\nWatchdogSec=3")
+    manager.drop_in(f"{SOON}\nWatchdogSec=5")
     manager.ctl("start", WORKER)
     manager.ctl("kill", "--kill-whom=main", f"--signal={signal.SIGSTOP.name}", WORKER)
     manager.wait_for("NRestarts", "1")

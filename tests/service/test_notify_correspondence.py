@@ -129,6 +129,14 @@ def test_a_start_that_moves_gets_more_time_and_one_that_is_stuck_gets_none() -> 
     assert desk.tick() == []
 
 
+def test_a_start_gets_time_before_anybody_can_see_whether_it_moves() -> None:
+    """A manager may have less patience than our first look needs; it is a start's only credit."""
+    desk = Desk()
+    desk.is_moving = False
+    assert desk.tick() == [int(START_MORE_S * 1e6)]
+    assert desk.tick() == []
+
+
 def test_a_stage_that_was_told_is_a_move_once() -> None:
     """An engine whose work is not seen (in another container, say) still gets on."""
     desk = Desk().hear(PLANNED, LOADING)

@@ -52,6 +52,7 @@ def test_a_life_is_told_in_its_order(tmp_path: Path, is_abstract: bool) -> None:
             "ended (code 0, as planned)",
         ]
         assert {"WATCHDOG": "1"} in told
+        assert told[:2] == [{"STATUS": "starting"}, {"EXTEND_TIMEOUT_USEC": "120000000"}]
         notifier.close()
 
 
