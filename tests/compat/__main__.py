@@ -29,6 +29,7 @@ _CONTRACT = (
     "tests/service/test_facade_lifecycle.py",
     "tests/service/test_kv_publishing.py",
     "tests/service/test_maintenance.py",
+    "tests/service/test_notify_following.py",
     "tests/service/test_readers.py",
     "tests/service/test_stop_signals.py",
 )
@@ -37,6 +38,7 @@ _PROCESSES = (
     "tests/e2e/test_signals.py",
     "tests/e2e/test_errors.py",
     "tests/e2e/test_metrics.py",
+    "tests/e2e/test_notify.py",
     "tests/e2e/test_traces.py",
     "tests/e2e/test_etcd_nats.py",
     "tests/compat/test_mixed_versions.py",
