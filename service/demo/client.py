@@ -47,6 +47,11 @@ class Client:
             return []
         return [model["id"] for model in json.loads(body)["data"]] if status == 200 else []
 
+    def open_models(self) -> list[str]:
+        """Those that can be asked: the frontend lists its first one a moment before it opens the routes."""
+        names = self.models()
+        return names if names and self.post(_CHAT, {})[0] != _NO_ROUTE else []
+
     @contextmanager
     def ask(self, model: str, question: str, **options: Any) -> Generator[Iterator[Piece]]:
         """Stream the answer to one question. Leaving the block early hangs up."""
@@ -59,7 +64,7 @@ class Client:
         }
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         try:
-            connection.request("POST", "/v1/chat/completions", json.dumps(body), _JSON)
+            connection.request("POST", _CHAT, json.dumps(body), _JSON)
             response = connection.getresponse()
             if response.status != 200:
                 raise StreamFailed(f"HTTP {response.status}: {response.read(500).decode(errors='replace')}")
@@ -77,7 +82,9 @@ class Client:
             connection.close()
 
 
+_CHAT = "/v1/chat/completions"
 _JSON = {"Content-Type": "application/json"}
+_NO_ROUTE = 404
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[Piece]:

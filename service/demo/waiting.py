@@ -21,13 +21,13 @@ class StackFailed(Exception):
 
 
 def wait_until_served(stack: Stack, client: Client, console: Console, is_stopped: Callable[[], bool]) -> str:
-    """Until the frontend lists a model; returns its name.
+    """Until the frontend has a model to ask; returns its name.
 
     Raises StackFailed, or KeyboardInterrupt when the operator had enough.
     """
     with console.status("starting the frontend and the worker, loading the model …") as status:
         while True:
-            models = client.models()
+            models = client.open_models()
             if models:
                 return models[0]
             if is_stopped():

@@ -52,7 +52,7 @@ def prometheus(topology: Topology) -> PrometheusApi:
 
 def ask(topology: Topology) -> str:
     """One question to the frontend; the answer's text."""
-    wait_until(topology.frontend.models, lambda: topology.log("frontend"))
+    wait_until(topology.frontend.open_models, lambda: topology.log("frontend"))
     body = {
         "model": topology.frontend.models()[0],
         "messages": [{"role": "user", "content": "What is the capital of France?"}],
