@@ -132,6 +132,8 @@ class _Router(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Any thread, without a lock: where it goes has its own."""
+        # The framework makes a target of file and function, which nobody could filter by room.
+        record.module, record.funcName = record.name, "<module>"
         state = self.state
         way = logging.getLogger() if state.is_passed_on(record) else state.below
         way.handle(record)

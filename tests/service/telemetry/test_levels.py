@@ -52,18 +52,42 @@ for step in sys.argv[1:]:
 """
 
 
-def _lines(*steps: str, **environ: str) -> list[str]:
-    """What is written after each change ("service=debug"), in order."""
+# Says the worst news of a driver, and its smallest.
+_OF_ENGINES = """
+import logging, os
+import actors.engines.trtllm.engine as engine, actors.engines.trtllm.spool as spool
+from service.telemetry.logs import configure_logging
+from dynamo.runtime.logging import configure_dynamo_logging
+
+configure_logging(os.environ)
+configure_dynamo_logging()
+
+def died():
+    engine._log.error("it is dead")
+    spool._log.info("it is swept")
+
+died()
+"""
+
+
+def _stderr_of(code: str, *arguments: str, **environ: str) -> list[str]:
+    """What such a process writes to stderr, line by line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DYN_", "OTEL_"))}
     lived = subprocess.run(
-        [sys.executable, "-c", _LIFE, *steps],
+        [sys.executable, "-c", code, *arguments],
         env={**clean, "DYN_SDK_DISABLE_ANSI_LOGGING": "1", **environ},
         cwd=_ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return [line.partition("line='")[2].rstrip("'") for line in lived.stderr.splitlines() if "line='" in line]
+    return lived.stderr.splitlines()
+
+
+def _lines(*steps: str, **environ: str) -> list[str]:
+    """What is written after each change ("service=debug"), in order."""
+    lines = _stderr_of(_LIFE, *steps, **environ)
+    return [line.partition("line='")[2].rstrip("'") for line in lines if "line='" in line]
 
 
 def test_a_lower_level_than_the_frameworks_is_written_each_line_once() -> None:
@@ -95,6 +119,22 @@ def test_a_higher_level_silences_also_errors_when_it_is_off() -> None:
         "actor=configured actor.request info",
         "actor=configured actor.request error",
     ]
+
+
+@pytest.mark.parametrize(
+    ("dyn_log", "written"),
+    [
+        ("off,actor=info,actors=info,service=info", 2),
+        ("off,actors=warn", 1),
+        ("off,actors.engines.trtllm.spool=info", 1),
+        ("info,actors=off", 0),
+    ],
+)
+def test_lines_of_drivers_are_filtered_by_their_room(dyn_log: str, written: int) -> None:
+    """By the standard library's loggers: who shows only what is ours learns that an engine is dead."""
+    said = [line for line in _stderr_of(_OF_ENGINES, DYN_LOG=dyn_log) if " it is " in line]
+    assert len(said) == written
+    assert all(" actors.engines.trtllm." in line for line in said)
 
 
 @pytest.mark.parametrize("dyn_log", ["off", "warn,service=off", "warning"])
