@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     PLANNED = 0
     UNEXPECTED = 1
     CONFIGURATION = 2
-    # EX_UNAVAILABLE: a dependency (etcd, NATS, the model) cannot be had at the start.
+    # EX_UNAVAILABLE: a dependency (etcd, NATS, the model, a GPU) cannot be had at the start.
     UNAVAILABLE = 69
     # EX_SOFTWARE: a second signal, or the engine is dead.
     FORCED = 70

@@ -25,6 +25,7 @@ from service.notify import Notifier, why_of
 from service.notify.events import Failed, Preparing
 from service.options import (
     EngineChoiceError,
+    NoGpuError,
     Settings,
     check_settings,
     choose_engine,
@@ -147,6 +148,8 @@ def _code_of(exc: Exception) -> ExitCode:
     """Of a start that was given up before the framework ran."""
     if isinstance(exc, EngineStartError):
         return _CODES[exc.fault]
+    if isinstance(exc, NoGpuError):
+        return ExitCode.UNAVAILABLE
     is_configuration = isinstance(exc, EngineChoiceError | ModelInvalid)
     return ExitCode.CONFIGURATION if is_configuration else ExitCode.UNAVAILABLE
 

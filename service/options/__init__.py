@@ -14,6 +14,7 @@ from service.options.engine_choice import (
     EngineChoiceError,
     EngineFacts,
     EngineName,
+    NoGpuError,
     choose_engine,
 )
 from service.options.errors import ConfigError, Problem
@@ -46,6 +47,7 @@ __all__ = [
     "Finding",
     "FrameworkFacts",
     "ModelSettings",
+    "NoGpuError",
     "OperatorTimes",
     "Problem",
     "RequestSettings",

@@ -42,6 +42,10 @@ class EngineChoiceError(ValueError):
     """No engine can be chosen. The text says what to do."""
 
 
+class NoGpuError(EngineChoiceError):
+    """The chosen engine's GPU is not there now: a driver that is late at boot may still bring it."""
+
+
 def expected_engine(requested: str, facts: EngineFacts, tensorrt_options: Sequence[str] = ()) -> EngineName:
     """The engine a configuration is for; whether it can run here, `choose_engine` says."""
     if requested == "auto":
@@ -50,7 +54,7 @@ def expected_engine(requested: str, facts: EngineFacts, tensorrt_options: Sequen
 
 
 def choose_engine(requested: str, facts: EngineFacts, tensorrt_options: Sequence[str] = ()) -> EngineChoice:
-    """Choose by the word of ``--engine``. Raises EngineChoiceError.
+    """Choose by the word of ``--engine``. Raises EngineChoiceError; NoGpuError where only a GPU is missing.
 
     ``auto`` never turns a broken TensorRT-LLM into a slow CPU worker: where TensorRT-LLM is installed, or
     its options are given, torch has to be asked for.
@@ -88,7 +92,7 @@ def _tensorrt(facts: EngineFacts, reason: str) -> EngineChoice:
             "give --engine torch"
         )
     if facts.gpus == 0:
-        raise EngineChoiceError(
+        raise NoGpuError(
             "tensorrt-llm is installed but no GPU is visible: check the driver and CUDA_VISIBLE_DEVICES, or "
             "give --engine torch"
         )

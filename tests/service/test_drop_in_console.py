@@ -127,6 +127,14 @@ def test_mistakes_stop_the_start_by_name(
     assert named in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("words", [[], ["--engine", "trtllm"]], ids=["chosen", "asked for"])
+def test_a_start_without_a_gpu_is_worth_another_try(words: list[str]) -> None:
+    """Code 69: a driver that is late at boot must not keep the worker down, as code 2 would."""
+    done = worker(*words, DOUBLE_GPUS="0")
+    assert done.returncode == 69, done.stderr
+    assert "no GPU is visible" in done.stderr.splitlines()[-1]
+
+
 def test_an_engine_that_cannot_be_put_together_is_one_line(tmp_path: Path) -> None:
     """Adapters have the names of their folders: two of one name are found while it is put together."""
     (tmp_path / "config.json").write_text(

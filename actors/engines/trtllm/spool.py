@@ -16,7 +16,7 @@ from pathlib import Path
 from actors.engines.trtllm.spool_folder import SpoolFolder, sweep
 from actors.engines.trtllm.spool_pages import FILE_BYTES, Page, newest_of_each
 from protocols.bounds import Bound, OnBound, ignore_bound
-from protocols.errors import EngineStartError
+from protocols.errors import EngineStartError, StartFault
 from protocols.steps import EngineId, ProcessorUse
 
 # In memory where there is such a place: the event loop reads here, and no disk shall keep it waiting.
@@ -82,6 +82,7 @@ class Spool:
         raise EngineStartError(
             f"No folder can be made in {tried} for what logits processors tell of themselves.",
             "Make one of them writable, or set TMPDIR.",
+            StartFault.FILES,
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.options import EngineChoiceError, EngineFacts, choose_engine
+from service.options import EngineChoiceError, EngineFacts, NoGpuError, choose_engine
 from service.options.engine_choice import expected_engine
 from tests.service.options.world import TORCH_ONLY
 
@@ -43,6 +43,16 @@ def test_an_installed_tensorrt_that_cannot_run_stops_the_start(
     """Each reason names ``--engine torch``."""
     with pytest.raises(EngineChoiceError, match=rf"{why}.*--engine torch"):
         choose_engine(requested, facts)
+
+
+@pytest.mark.parametrize("requested", ["auto", "trtllm"])
+def test_a_missing_gpu_is_told_from_a_wrong_configuration(requested: str) -> None:
+    """It may come with its driver, and no configuration has to change for that."""
+    with pytest.raises(NoGpuError):
+        choose_engine(requested, _NO_GPU)
+    with pytest.raises(EngineChoiceError) as broken:
+        choose_engine(requested, _BROKEN)
+    assert not isinstance(broken.value, NoGpuError)
 
 
 @pytest.mark.parametrize("requested", ["auto", "trtllm"])

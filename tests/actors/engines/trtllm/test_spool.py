@@ -15,7 +15,7 @@ from actors.engines.trtllm.spool import Spool, SpoolReport
 from actors.engines.trtllm.spool_pages import BLOCK_BYTES, FILE_BYTES, MOST_BLOCKS
 from actors.engines.trtllm.spool_writer import SpoolWriter
 from protocols.bounds import Bound
-from protocols.errors import EngineStartError
+from protocols.errors import EngineStartError, StartFault
 from protocols.steps import EngineId, ProcessorUse
 
 if TYPE_CHECKING:
@@ -149,12 +149,13 @@ def test_a_file_that_is_destroyed_says_nothing(spool: Spool) -> None:
 
 
 def test_another_place_is_tried(tmp_path: Path) -> None:
-    """And where there is none, the start is refused with all that were tried."""
+    """And where there is none, the start fails with all that were tried: memory that is full may get free."""
     nowhere = tmp_path / "nowhere"
     assert Spool.make([nowhere, tmp_path]).folder.parent == tmp_path
     with pytest.raises(EngineStartError, match=r"No folder can be made in .*nowhere") as caught:
         Spool.make([nowhere])
     assert "TMPDIR" in caught.value.hint
+    assert caught.value.fault is StartFault.FILES
 
 
 def test_a_full_disk_reaches_nobody(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
