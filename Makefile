@@ -3,6 +3,7 @@
 # make serve    the same, and stays up
 # make test     all tests          make check   format, lint, types, rooms
 # make faults   every fault of docs/reliability.md on real processes
+# make deployed what is in deploy/ as real processes: compose's, systemd's, those of Kubernetes
 # make trtllm   end to end and faults, with TensorRT-LLM's driver and a double of its library
 # make soak     half an hour of load, cancels, stalls and engine errors      make fuzz   hostile requests
 # make compat   the newest accepted ai-dynamo     make bench   the benchmarks
@@ -13,10 +14,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 # for example: make test ARGS="-m 'not e2e' -x"
 ARGS ?=
-CHECKED := actors protocols service tests tools
+CHECKED := actors deploy protocols service tests tools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check faults trtllm soak fuzz compat bench tools lock clean
+.PHONY: help setup demo serve test check faults deployed trtllm soak fuzz compat bench tools lock clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -48,6 +49,10 @@ check: setup
 # for example: make faults ARGS="-m 'not slow' --moments 6"
 faults: setup
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
+
+# By two processes: the longest test waits for two minutes until an alert may fire.
+deployed: setup
+	@$(BIN)/python -m pytest tests/deployed -n 2 --dist loadfile $(ARGS)
 
 # for example: make trtllm ARGS="-m 'each_engine and not slow' --moments 4"
 trtllm: setup

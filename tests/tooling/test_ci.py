@@ -26,7 +26,7 @@ def test_all_stages_run_and_the_last_line_counts(tmp_path: Path) -> None:
     counts = "7 passed, 0 failed, 0 error, 0 skipped, 1 xfailed, 0 xpassed"
     result = run_ci(tmp_path, f'[ "$1" = test ] && echo "counts: {counts}"; exit 0')
     ran = [line for line in result.stdout.splitlines() if line.startswith("ran ")]
-    stages = ("setup", "tools", "check", "test", "faults", "trtllm", "compat", "soak")
+    stages = ("setup", "tools", "check", "test", "faults", "trtllm", "deployed", "compat", "soak")
     assert (result.returncode, ran) == (0, [f"ran {stage} 1" for stage in stages])
     assert result.stdout.splitlines()[-1].endswith(counts)
 
