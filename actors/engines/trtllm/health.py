@@ -54,7 +54,11 @@ class HealthPoll:
     async def look(self) -> BaseException | None:
         """The cause of its death, or None. One look at a time: who asks meanwhile gets the same answer."""
         if self._under_way is None or self._under_way.done():
-            self._under_way = begin_in_daemon("trtllm-health", partial(cause_of_death, self._llm))
+            # A machine that has no thread left now is no death; the next look is soon enough.
+            with suppress(RuntimeError):
+                self._under_way = begin_in_daemon("trtllm-health", partial(cause_of_death, self._llm))
+        if self._under_way is None:
+            return None
         return await asyncio.shield(self._under_way)
 
     async def look_on(self) -> BaseException | None:
@@ -84,8 +88,15 @@ def cause_of_death(llm: Any) -> BaseException | None:
 
 
 def known_fault(llm: Any) -> BaseException | None:
-    """What the library has noted already, without looking anew. Returns at once."""
-    executor = getattr(llm, "_executor", None)
+    """What the library has noted already, without looking anew. Returns at once; raises nothing."""
+    try:
+        return _noted(getattr(llm, "_executor", None))
+    except Exception as exc:
+        # Half gone: whoever asks has no other way to hear of it.
+        return exc
+
+
+def _noted(executor: Any) -> BaseException | None:
     if executor is None:
         return EngineDead("TensorRT-LLM has shut down")
     fault: object = getattr(executor, "_fatal_error", None)

@@ -47,6 +47,48 @@ def test_a_check_that_raises_is_a_death() -> None:
     assert isinstance(cause_of_death(SimpleNamespace(_check_health=broken)), AttributeError)
 
 
+class HalfGone(ScriptedLLM):
+    """Says that it is not well, and cannot say why: what it asks is no longer there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_well = False
+        self._executor = SimpleNamespace(_fatal_error=None, is_shutdown=self._fail)
+
+    def _fail(self) -> bool:
+        raise AttributeError("doing_shutdown")
+
+
+async def test_a_poll_of_what_is_half_gone_tells_a_death() -> None:
+    """Whichever question it is that fails: a poll that just ended would leave everybody waiting."""
+    told: list[BaseException] = []
+    await asyncio.wait_for(HealthPoll(HalfGone(), told.append).run(), 10)
+    (cause,) = told
+    assert isinstance(cause, AttributeError)
+    assert isinstance(known_fault(HalfGone()), AttributeError)
+
+
+async def test_a_machine_without_threads_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the end of the poll: as soon as there is one again, it looks."""
+    llm, cause = ScriptedLLM(), RuntimeError("a worker has gone")
+    llm.break_for_good(cause)
+    told: list[BaseException] = []
+    poll = HealthPoll(llm, told.append, every_s=3600.0)
+
+    def refuse(_thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr("threading.Thread.start", refuse)
+        task = asyncio.create_task(poll.run())
+        await asyncio.sleep(0)
+        assert await poll.look() is None
+    assert not task.done()
+    poll.look_soon()
+    await asyncio.wait_for(task, 10)
+    assert told == [cause]
+
+
 async def test_a_doubt_is_looked_into_at_once() -> None:
     """Without waiting for the next poll, which here never comes; and a death is told once."""
     llm = ScriptedLLM()
