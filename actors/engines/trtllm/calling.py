@@ -45,12 +45,13 @@ class Calling:
         self._on_dead = on_dead
         self._on_doubt = on_doubt
 
-    def begin(self, spec: GenerationSpec, processor: object) -> Any:
+    def begin(self, spec: GenerationSpec, new_processor: Callable[[], object]) -> Any:
         """The library's ``RequestOutput``. Raises EngineDead, Doubtful, or what is wrong with the request.
 
         One that the library raises at is asked for once more: it may be the late error of another.
+        new_processor: for each of the calls one of its own, since the first may be at work all the same.
         """
-        before = self._last_client_id()
+        before, processor = self._last_client_id(), new_processor()
         try:
             return self._llm.generate_async(**self._asking.keywords(spec, processor))
         except Exception as exc:
@@ -58,6 +59,7 @@ class Calling:
             if self._end_ghost(before) and spec.stage is Stage.DECODE:
                 # What was handed over can be fetched once.
                 raise self._to_raise(exc) from exc
+        processor = new_processor()
         try:
             return self._llm.generate_async(**self._asking.keywords(spec, processor))
         except Exception as exc:

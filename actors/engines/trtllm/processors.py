@@ -93,8 +93,8 @@ class EngineProcessor:
 
         req_id: the engine's own id, mostly another one for every choice. logits: ``[..., vocabulary]``,
         changed in place. token_ids: of each beam, prompt and output so far. stream_ptr: address of the CUDA
-        stream the row belongs to; None is the current one. client_id: not needed, since the spool's path
-        came along.
+        stream the row belongs to; None is the current one. client_id: not used. It may be None; which
+        request this is, and which call of the library's, the spool's path says.
         """
         # What goes wrong here is in the spool already, or the device is gone, which the engine will notice.
         with suppress(Exception):

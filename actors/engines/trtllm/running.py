@@ -90,7 +90,7 @@ class Running:
         Of what it raises for no request somebody hears later, when it is known whether it has died of that.
         """
         try:
-            output = self._calling.begin(spec, self._steering.attach(spec, engine_id))
+            output = self._calling.begin(spec, partial(self._steering.attach, spec, engine_id))
         except Doubtful as exc:
             self._steering.close(engine_id)
             self._doubts.refused(engine_id, exc.kind)

@@ -6,6 +6,7 @@ with every request that has processors: its failure and what it cost come back i
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
@@ -59,6 +60,7 @@ class Spool:
         self._folder = folder
         self._on_bound = on_bound
         self._watched: dict[EngineId, _Watched] = {}
+        self._numbers = itertools.count(1)
 
     @classmethod
     def make(cls, parents: Iterable[Path] | None = None, on_bound: OnBound = ignore_bound) -> Spool:
@@ -91,8 +93,11 @@ class Spool:
         return self._folder.path
 
     def open(self, engine_id: EngineId, names: Iterable[str]) -> str:
-        """The file for one request, by its path; ``names``: of its processors. Raises OSError."""
-        path = self._folder.path / str(engine_id)
+        """The file for one request, by its path; ``names``: of its processors. Raises OSError.
+
+        No path comes twice: who still writes for a request that was closed writes to nobody.
+        """
+        path = self._folder.path / str(next(self._numbers))
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         self._watched[engine_id] = _Watched(path, tuple(names))
         return str(path)

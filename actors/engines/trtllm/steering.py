@@ -25,9 +25,13 @@ class Steering:
         self._is_overlapped = not config.arguments.get("disable_overlap_scheduler", False)
 
     def attach(self, spec: GenerationSpec, engine_id: EngineId) -> EngineProcessor | None:
-        """For ``SamplingParams``. Raises OSError where its file cannot be made."""
+        """For ``SamplingParams``, anew at every call: of the one before nothing is heard any more.
+
+        Raises OSError where its file cannot be made.
+        """
         if self._spool is None:
             return None
+        self._spool.close(engine_id)
         return attach(spec, engine_id, self._factories, self._spool, is_overlapped=self._is_overlapped)
 
     def read(self, engine_id: EngineId) -> SpoolReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM, ScriptedOutput
 if TYPE_CHECKING:
     from actors.engines.trtllm.library import Library
     from protocols.spec import GenerationSpec
+
+Look = Callable[[], Awaitable[BaseException | None]]
 
 
 @dataclass
@@ -51,8 +54,8 @@ class Engine:
         return deltas
 
 
-def empty_engine(library: Library, **settings: Any) -> Engine:
-    """With nothing in it. settings: fields of its configuration."""
+def empty_engine(library: Library, look: Look | None = None, **settings: Any) -> Engine:
+    """With nothing in it. look: at its health. settings: fields of its configuration."""
     llm, steps = ScriptedLLM(), StepCollector()
     config = TrtllmConfig(model_path=Path("model"), vocab_size=100, context_length=64, **settings)
     info = EngineInfo(model="m", context_length=64, max_num_seqs=4, vocab_size=100)
@@ -61,14 +64,14 @@ def empty_engine(library: Library, **settings: Any) -> Engine:
     doubts: list[None] = []
     finished: list[Delta] = []
 
-    async def look() -> BaseException | None:
+    async def look_once() -> BaseException | None:
         return cause_of_death(llm)
 
     hooks = Hooks(
         Reading(dict, no_timing),
         deaths.append,
         lambda: doubts.append(None),
-        look,
+        look or look_once,
         lambda last, _result: finished.append(last),
     )
     steering = Steering(config)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.doubting import Doubts
 from actors.engines.trtllm.health import HealthPoll
 from protocols.errors import EngineDead
 from protocols.spec import Stage
@@ -96,17 +95,18 @@ async def test_what_was_handed_over_is_not_asked_for_twice(make: Make) -> None:
 
 async def test_a_stop_leaves_no_doubt_behind(make: Make) -> None:
     """Health may be asked for a second, and nobody listens any more."""
-    engine = make()
 
     async def never() -> BaseException | None:
         await asyncio.Event().wait()
         return None
 
-    doubts = Doubts(never, engine.steps, engine.deaths.append)
+    engine = make(look=never)
+    engine.llm.errors = [RuntimeError("cannot send"), RuntimeError("cannot send")]
     before = asyncio.all_tasks()
-    doubts.refused(EngineId(1), "RuntimeError")
+    engine.running.submit(EngineId(1), spec())
     await asyncio.sleep(0)
-    await doubts.stop()
+    assert asyncio.all_tasks() != before
+    await engine.running.stop()
     assert asyncio.all_tasks() == before
     assert not engine.deaths
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -79,3 +79,29 @@ async def test_each_request_gets_its_own(engine: TrtllmEngine) -> None:
         "logits processor 'Broken' failed (ValueError at hostile_processors.py:LINE)"
     )
     assert calls == {"Counting": 12, "Broken": 1}
+
+
+async def test_a_call_that_fails_after_it_sent_is_no_second_choice(
+    engine: TrtllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library raises what waits for anybody, and its engine goes on with what nobody reads."""
+    driver: Any = engine
+    executor, library = driver._loading.loaded.llm._executor, driver._loading.loaded.library
+    send, sent = executor._process.send, list[object]()
+
+    def send_and_meet(request: object) -> None:
+        send(request)
+        if not sent:
+            executor._error_queue.put(library.RequestError("somebody else's"))
+        sent.append(request)
+
+    monkeypatch.setattr(executor._process, "send", send_and_meet)
+    # Nor does it heed that this shall end.
+    monkeypatch.setattr(executor, "abort_request", lambda _: None)
+    engine.submit(STEERED, spec(ProcessorEntry(name="Counting", options={"begin": 10})))
+    deltas: list[Delta] = []
+    while not any(delta.is_last for delta in deltas):
+        deltas += (await engine.next_step()).deltas
+    assert len(sent) == 2
+    assert [delta.error for delta in deltas if delta.is_last] == [None]
+    assert [token for delta in deltas for token in delta.token_ids] == [10, 11, 12, 13, 14, 15]

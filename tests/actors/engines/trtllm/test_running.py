@@ -174,11 +174,12 @@ class TestSubmitting:
         assert last.error is None
         assert engine.doubts
 
-    async def test_an_error_of_its_own_is_raised(self, make: Make) -> None:
-        """After the second time; nothing of it is left."""
+    @pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError])
+    async def test_an_error_of_its_own_is_raised(self, make: Make, kind: type[Exception]) -> None:
+        """After the second time; nothing of it is left. The library checks some data by assertions."""
         engine = make()
-        engine.llm.errors = [ValueError("top_k"), ValueError("top_k")]
-        with pytest.raises(ValueError, match="top_k"):
+        engine.llm.errors = [kind("top_k"), kind("top_k")]
+        with pytest.raises(kind, match="top_k"):
             engine.submit()
         assert engine.running.running == 0
         assert not engine.deaths
@@ -222,6 +223,22 @@ class TestSubmitting:
             engine.submit()
         assert ended == [5]
         assert executor._last_client_id == (5 if stage is Stage.DECODE else 6)
+
+    async def test_one_that_was_sent_twice_for_nothing_is_ended_twice(self, make: Make) -> None:
+        """Nobody would read either: they would take places of others until they are complete."""
+        engine = make()
+        ended: list[int] = []
+        executor = engine.llm._executor
+        executor._last_client_id, executor.abort_request = 4, ended.append
+
+        def send_and_fail(**_: Any) -> None:
+            executor._last_client_id += 1
+            raise ValueError("top_k")
+
+        engine.llm.generate_async = send_and_fail  # type: ignore[assignment]
+        with pytest.raises(ValueError, match="top_k"):
+            engine.submit()
+        assert ended == [5, 6]
 
     async def test_a_dead_engine_takes_nothing(self, make: Make) -> None:
         """It is not asked twice."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actors.engines.trtllm.spool_writer import SpoolWriter
 from protocols.spec import GenerationSpec, ProcessorEntry, Stage
-from protocols.steps import FinishReason, ProcessorUse
+from protocols.steps import EngineId, FinishReason, ProcessorUse
 from tests.actors.engines.trtllm.operators_processors import Counting
 from tests.actors.engines.trtllm.running_world import Engine, empty_engine
 from tests.actors.engines.trtllm.scripted import Output, spec
@@ -115,3 +115,42 @@ async def test_what_was_written_of_a_request_is_taken_away_with_it(engine: Engin
     await engine.heard()
     await engine.running.stop()
     assert not has_file(output)
+
+
+def fail(engine: Engine, *, calls: int) -> list[ScriptedOutput]:
+    """So many calls of the library raise after they have sent; what was sent, in order."""
+    sent: list[ScriptedOutput] = []
+    ask = engine.llm.generate_async
+
+    def send_and_fail(**asked: Any) -> ScriptedOutput:
+        sent.append(ask(**asked))
+        if len(sent) <= calls:
+            raise RuntimeError("the late error of somebody")
+        return sent[-1]
+
+    engine.llm.generate_async = send_and_fail  # type: ignore[method-assign]
+    return sent
+
+
+async def test_a_call_that_failed_after_it_sent_steers_nobody_else(engine: Engine) -> None:
+    """The second one has processors of its own: what those of the first still do is nobody's business."""
+    sent = fail(engine, calls=1)
+    engine.submit(1, steered())
+    ghost, mine = sent
+    assert not has_file(ghost)
+    for _ in range(3):
+        call_processors(ghost, "the engine follows more sequences than the request has choices")
+    call_processors(mine)
+    mine.show(Output([5, 6], "stop"), finished=True)
+    step = await engine.steps.next_step(lambda: 1)
+    (last,) = step.deltas
+    assert (last.token_ids, last.error) == ([5, 6], None)
+    assert list(step.processors) == [ProcessorUse("Counting", 1, 0.25)]
+
+
+async def test_one_that_the_library_does_not_take_leaves_no_file(engine: Engine) -> None:
+    """Whoever is refused comes again, and the folder lies in memory."""
+    sent = fail(engine, calls=2)
+    engine.running.submit(EngineId(1), steered())
+    assert len(sent) == 2
+    assert not any(has_file(output) for output in sent)
