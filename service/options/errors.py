@@ -14,9 +14,19 @@ if TYPE_CHECKING:
 _SHOWN_CHARACTERS = 300
 
 
+class _Null:
+    """What files write as null."""
+
+    def __repr__(self) -> str:
+        return "null"
+
+
+NULL = _Null()
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One wrong setting. ``where`` is a flag, a variable or FILE:key; ``value`` None shows no value."""
+    """One wrong setting. ``where`` is a flag, a variable or FILE:key; ``value`` None: none is shown."""
 
     where: str
     value: object

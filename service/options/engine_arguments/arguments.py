@@ -14,7 +14,7 @@ from actors.engines.trtllm_facts import MAX_BATCH_SIZE, MAX_NUM_TOKENS, TOKENS_P
 from service.options.engine_arguments import worker_flags
 from service.options.engine_arguments.adjust import Adjustment
 from service.options.engine_arguments.documents import read_documents
-from service.options.engine_arguments.known_fields import BUCKETS, SECTIONS
+from service.options.engine_arguments.known_fields import BUCKETS, SECTIONS, VARIABLES
 from service.options.engine_arguments.names import NameCheck
 from service.options.engine_arguments.reading import Reader
 from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, place, plain
@@ -133,6 +133,7 @@ def _check_types(reader: Reader) -> None:
     reader.optional_integer(worker_flags.EVENT_BUFFER, minimum=0)
     reader.check_share("kv_cache_config.free_gpu_memory_fraction")
     reader.check_texts("lora_config.lora_dir")
+    reader.check_variables(VARIABLES)
     for name in sorted(SECTIONS[BUCKETS].fields):
         reader.check_rising(f"{BUCKETS}.{name}")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.tree import Leaf, Tree, branch, merge
+from service.options.engine_arguments.known_fields import NOT_NULL, VARIABLES
+from service.options.engine_arguments.tree import Leaf, Tree, branch, masked, merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,12 @@ def infer(text: str) -> object:
     return {"true": True, "false": False}.get(word, text)
 
 
+def _read(path: str, text: str) -> object:
+    """As `infer` does, but where only a text can stand: NONE is a mode, 3 the value of a variable."""
+    is_text = path in NOT_NULL or path.startswith(f"{VARIABLES}.")
+    return text if is_text else infer(text)
+
+
 def grow_dotted(given: Mapping[str, Given], complaints: Complaints) -> Tree:
     """One tree of all dotted flags. A path that also leads through a value is refused."""
     tree: Tree = {}
@@ -40,12 +47,12 @@ def grow_dotted(given: Mapping[str, Given], complaints: Complaints) -> Tree:
         if blocking:
             complaints.refuse(
                 where,
-                flag.raw,
+                masked(path, flag.raw),
                 f"contradicts {given[blocking[0]].source.name}, which gives all of it a value",
             )
             continue
         try:
-            leaf = Leaf(infer(str(flag.raw)), where)
+            leaf = Leaf(_read(path, str(flag.raw)), where)
         except ValueError as error:
             complaints.refuse(where, flag.raw, str(error))
             continue

@@ -16,6 +16,8 @@ VERSION = "1.3.0rc22"
 
 LLM_FIELDS = TENSORRT_ARGUMENTS
 
+# Environment variables for the engine's processes.
+VARIABLES = "env_overrides"
 # Bounds of the histograms of TensorRT-LLM's own metrics, in seconds.
 BUCKETS = "prometheus_metrics_config"
 _MODES = "sleep_config.restore_modes"
@@ -93,3 +95,10 @@ WORDS: dict[str, tuple[str, ...]] = {
     **{f"{_MODES}.{memory}": RESTORE_MODES for memory in MEMORIES},
 }
 NOT_NULL = frozenset(f"{_MODES}.{memory}" for memory in MEMORIES)
+
+
+def places_of(name: str) -> list[str]:
+    """Every dotted path at which this name is known, the shortest first. Memories are no settings."""
+    found = [name] if name in LLM_FIELDS else []
+    inner = (path for path, section in SECTIONS.items() if name in section.fields and path != _MODES)
+    return [*found, *(f"{path}.{name}" for path in inner)]

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, NOT_NULL, SECTIONS, VERSION, WORDS
-from service.options.engine_arguments.tree import Node, Tree, find, given_by, place, plain
+from service.options.engine_arguments.known_fields import (
+    LLM_FIELDS,
+    NOT_NULL,
+    SECTIONS,
+    VERSION,
+    WORDS,
+    places_of,
+)
+from service.options.engine_arguments.tree import Node, Tree, find, given_by, inside, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
+from service.options.errors import NULL
 from service.options.nearest import nearest
 
 if TYPE_CHECKING:
@@ -47,17 +55,16 @@ class NameCheck:
                 self._check_section(here, node)
 
     def _check_section(self, path: str, node: Node) -> None:
-        section = SECTIONS[path]
-        if isinstance(node, dict):
+        section, fields = SECTIONS[path], inside(node)
+        if fields is not None:
             if not section.is_open:
-                self._check_fields(node, section.fields, path)
-        elif node.value is not None:
-            self._refuse(path, node, "must be an object with names and values")
-        elif not section.may_be_null:
-            self._refuse(path, node, "has no value; leave it out to get TensorRT-LLM's own")
+                self._check_fields(fields, section.fields, path)
+        elif plain(node) is not None or not section.may_be_null:
+            why = "must be an object with names and values; leave it out to get TensorRT-LLM's own"
+            self._refuse(path, node, why)
 
     def _report_stranger(self, path: str, key: str, node: Node, fields: frozenset[str]) -> None:
-        about = RETIRED.get(path) or f"unknown key; the nearest is {nearest(key, fields)}"
+        about = RETIRED.get(path) or _right_name(key, fields)
         if self.installed in ("", VERSION):
             self.complaints.refuse(self._place(path, node), None, about)
         else:
@@ -65,7 +72,16 @@ class NameCheck:
             self.complaints.warn(f"{self._place(path, node)}: {about} ({decides})")
 
     def _refuse(self, path: str, node: Node, why: str) -> None:
-        self.complaints.refuse(self._place(path, node), plain(node), why)
+        value = plain(node)
+        self.complaints.refuse(self._place(path, node), NULL if value is None else value, why)
 
     def _place(self, path: str, node: Node) -> str:
         return place(given_by(node) or self.where, path)
+
+
+def _right_name(key: str, fields: frozenset[str]) -> str:
+    """A right name in the wrong place is told its place, any other one the nearest that is known here."""
+    places = places_of(key)
+    if places:
+        return f"unknown key here; its place is {' or '.join(places)}"
+    return f"unknown key; the nearest is {nearest(key, fields)}"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeGuard, cast
 
-from service.options.engine_arguments.tree import Tree, find, given_by, place, value_at
+from service.options.engine_arguments.tree import Tree, find, given_by, inside, place, plain, value_at
+from service.options.values import Secret
 
 if TYPE_CHECKING:
     from service.options.errors import Complaints
@@ -55,6 +56,19 @@ class Reader:
         value: object = value_at(self.tree, path)
         if value is not None and not is_list_of_texts(value):
             self._refuse(path, value, "allowed: a list of texts")
+
+    def check_variables(self, path: str) -> None:
+        """Names with a text each, or nothing at all. Values are never shown: they may be passwords."""
+        node = find(self.tree, path)
+        variables = inside(node)
+        if variables is None:
+            if node is not None and plain(node) is not None:
+                self._refuse(path, Secret.MASK, "allowed: an object of names, with a text for each")
+            return
+        for name, value in variables.items():
+            if not isinstance(plain(value), str):
+                here = f"{path}.{name}"
+                self._refuse(here, Secret.MASK, "allowed: a text; put it into quotes")
 
     def check_rising(self, path: str) -> None:
         """A list of numbers, each above the one before it, or nothing at all."""

@@ -9,17 +9,21 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from service.options.command_line import ENGINE_ARGUMENT_PREFIX
+from service.options.engine_arguments.known_fields import VARIABLES
 from service.options.values import Secret
 
-# Environment variables for the engine's processes: their values may be passwords.
-_MASKED = "env_overrides"
+# Their values may be passwords.
+_MASKED = VARIABLES
 # Characters of a value in a line of text.
 _SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value that is replaced as a whole. ``where``: the file, flag or variable; "" is a default of ours."""
+    """A value that is replaced as a whole. ``where``: the file, flag or variable; "" is a default of ours.
+
+    An empty object is one, too: so it is known who gave it.
+    """
 
     value: object
     where: str = ""
@@ -66,8 +70,9 @@ def merge(weak: Tree, strong: Tree, losers: list[str], path: str = "") -> Tree:
     for key, new in strong.items():
         here = f"{path}.{key}" if path else key
         old = weak.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            merged[key] = merge(old, new, losers, here)
+        below, above = inside(old), inside(new)
+        if below is not None and above is not None:
+            merged[key] = merge(below, above, losers, here) or new
             continue
         merged[key] = new
         if old is not None and given_by(old) and plain(old) != plain(new):
@@ -75,6 +80,13 @@ def merge(weak: Tree, strong: Tree, losers: list[str], path: str = "") -> Tree:
                 f"{here}: {show(here, new)} of {given_by(new)} wins over {show(here, old)} of {given_by(old)}"
             )
     return merged
+
+
+def inside(node: Node | None) -> Tree | None:
+    """What an object holds, be it nothing; None for what is no object."""
+    if isinstance(node, Leaf):
+        return {} if node.value == {} else None
+    return node
 
 
 def without(tree: Tree, key: str) -> Tree:
@@ -90,15 +102,13 @@ def plain(node: Node) -> object:
 
 
 def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Every leaf with its dotted path; an empty object counts as one."""
+    """Every leaf with its dotted path."""
     for key, node in tree.items():
         here = f"{path}.{key}" if path else key
         if isinstance(node, Leaf):
             yield here, node
-        elif node:
-            yield from leaves(node, here)
         else:
-            yield here, Leaf({})
+            yield from leaves(node, here)
 
 
 def given_by(node: Node) -> str:
@@ -139,6 +149,6 @@ def _node(where: str, value: object) -> Node:
     if not isinstance(value, Mapping):
         return Leaf(value, where)
     document = cast("Mapping[object, object]", value)
-    if all(isinstance(key, str) for key in document):
+    if document and all(isinstance(key, str) for key in document):
         return grow(where, cast("Mapping[str, object]", document))
     return Leaf(dict(document), where)

@@ -100,3 +100,30 @@ def test_dotted_flags_exclude_the_json_object() -> None:
     assert refused(*words) == (
         "--override-engine-args: cannot be combined with --trtllm.max_batch_size: give all of it in one way"
     )
+
+
+def test_a_mode_called_none_is_no_null() -> None:
+    """What a memory's mode is called stays a text; other words are refused as they were written."""
+    path = "sleep_config.restore_modes.model_weights"
+    taken = load(*_TRTLLM, f"--trtllm.{path}", "NONE").engine_arguments
+    assert taken is not None
+    assert taken.value(path) == "NONE"
+    for word in ("none", "null", "7"):
+        assert refused(*_TRTLLM, f"--trtllm.{path}", word).startswith(
+            f"--trtllm.{path}: value '{word}': allowed"
+        )
+
+
+@pytest.mark.parametrize("word", ["3", "none", "true", "0.50", "1e3", "inf", ""])
+def test_a_variable_is_a_text_whatever_it_looks_like(word: str) -> None:
+    """Environments hold nothing else."""
+    arguments = load(*_TRTLLM, f"--trtllm.env_overrides.TLLM_LOG_LEVEL={word}").engine_arguments
+    assert arguments is not None
+    assert arguments.values["env_overrides"] == {"TLLM_LOG_LEVEL": word}
+
+
+def test_a_variable_that_contradicts_another_is_not_shown() -> None:
+    """It may be a password."""
+    line = refused(*_TRTLLM, "--trtllm.env_overrides.A", "hunter2", "--trtllm.env_overrides.A.B", "hunter2")
+    assert "contradicts --trtllm.env_overrides.A" in line
+    assert "hunter2" not in line

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, NOT_NULL, SECTIONS, WORDS
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, WORDS, places_of
 from service.options.engine_arguments.unusable import RETIRED, UNTRIED, UNUSABLE, WITHOUT_EFFECT
+from service.options.nearest import nearest
 from tests.service.options.world import load, refused, with_tensorrt
 
 _TRTLLM = ("--engine", "trtllm")
@@ -27,14 +28,53 @@ def _with(path: str, value: object) -> str:
 
 @given(st.sampled_from(_CLOSED), _NAMES)
 def test_an_unknown_name_never_passes(section: str, name: str) -> None:
-    """At every depth that is known, with a name of the same place as a guess."""
+    """At every depth that is known, with the nearest name of the same place as a guess."""
     known = SECTIONS[section].fields if section else LLM_FIELDS
     path = f"{section}.{name}" if section else name
-    assume(name not in known and path not in UNUSABLE and path not in RETIRED)
+    assume(name not in known and path not in UNUSABLE and path not in RETIRED and not places_of(name))
     (line,) = [line for line in refused(*_TRTLLM, _with(path, 1)).splitlines() if "unknown key" in line]
     start, guess = line.rsplit(" ", maxsplit=1)
     assert start == f"--override-engine-args:{path}: unknown key; the nearest is"
-    assert guess in known
+    assert guess == nearest(name, known)
+
+
+@given(st.sampled_from(_CLOSED), st.sampled_from(_CLOSED), st.data())
+def test_a_right_name_in_the_wrong_place_is_told_its_place(
+    wrong: str, right: str, data: st.DataObject
+) -> None:
+    """Whatever is right there: the nearest name of the wrong place would be another thing."""
+    name = data.draw(st.sampled_from(sorted(SECTIONS[right].fields if right else LLM_FIELDS)))
+    assume(right != "sleep_config.restore_modes")
+    path = f"{wrong}.{name}" if wrong else name
+    known = SECTIONS[wrong].fields if wrong else LLM_FIELDS
+    assume(name not in known and path not in UNUSABLE and path not in RETIRED)
+    (line,) = [line for line in refused(*_TRTLLM, _with(path, 1)).splitlines() if "unknown key" in line]
+    start, places = line.split(" here; its place is ")
+    assert start == f"--override-engine-args:{path}: unknown key"
+    assert (f"{right}.{name}" if right else name) in places.split(" or ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction"),
+        ("tokens_per_block", "kv_cache_config.tokens_per_block"),
+        ("enable_block_reuse", "kv_cache_config.enable_block_reuse"),
+        ("lora_dir", "lora_config.lora_dir"),
+        ("waiting_queue_policy", "scheduler_config.waiting_queue_policy"),
+        ("kv_cache_config.max_batch_size", "max_batch_size or cuda_graph_config.max_batch_size"),
+        ("cache_transceiver_config.tokens_per_block", "kv_cache_config.tokens_per_block"),
+    ],
+)
+def test_a_name_without_its_group_is_told_the_group(wrong: str, right: str) -> None:
+    """The commonest slip: the names are in TensorRT-LLM's own pages, the groups are not."""
+    line = f"--override-engine-args:{wrong}: unknown key here; its place is {right}"
+    assert refused(*_TRTLLM, _with(wrong, 1)) == line
+
+
+def test_a_memory_is_no_setting() -> None:
+    """Where a setting is misspelt like one of them, the setting is meant."""
+    assert refused(*_TRTLLM, _with("sampler", 1)).endswith("the nearest is sampler_type")
 
 
 @pytest.mark.parametrize(
@@ -95,8 +135,9 @@ def test_words_are_compared_as_tensorrt_does(path: str) -> None:
         load(*_TRTLLM, _with(path, word))
     for wrong in ("ucX", *(word.swapcase() for word in WORDS[path])):
         assert "allowed: one of " in refused(*_TRTLLM, _with(path, wrong))
-    if path in NOT_NULL:
-        assert "allowed: one of " in refused(*_TRTLLM, _with(path, None))
+    if path.startswith("sleep_config.restore_modes."):
+        line = refused(*_TRTLLM, _with(path, None))
+        assert line == f"--override-engine-args:{path}: value null: allowed: one of {', '.join(WORDS[path])}"
     else:
         load(*_TRTLLM, _with(path, None))
 
@@ -109,7 +150,7 @@ def test_objects_must_be_objects(path: str) -> None:
     if SECTIONS[path].may_be_null:
         load(*_TRTLLM, _with(path, None))
     else:
-        assert "has no value" in refused(*_TRTLLM, _with(path, None))
+        assert "value null: must be an object" in refused(*_TRTLLM, _with(path, None))
 
 
 @pytest.mark.parametrize(

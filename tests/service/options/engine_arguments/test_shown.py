@@ -78,3 +78,10 @@ def test_values_are_shown_as_they_were_written() -> None:
     """A folder's name in any language, and not the numbers of its characters."""
     settings = load(*_TRTLLM, '--override-engine-args={"tokenizer": "/modèles/模型"}')
     assert "/modèles/模型" in print_config(settings)
+
+
+def test_an_empty_object_is_shown_with_its_giver() -> None:
+    """It is no default: without it the worker could not sleep."""
+    text = print_config(load(*_TRTLLM, '--override-engine-args={"sleep_config": {}}'))
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("sleep_config")]
+    assert row == ["sleep_config", "{}", "--override-engine-args"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,3 +161,35 @@ def test_what_may_be_a_secret_is_masked() -> None:
     assert masked("model", "m") == "m"
     assert "hf_secret" not in show("env_overrides.HF_TOKEN", Leaf("hf_secret"))
     assert len(show("model", Leaf("m" * 200))) == 80
+
+
+def test_an_empty_object_keeps_its_giver() -> None:
+    """It switches something on, and whoever looks for it must find it."""
+    tree, losers = _merged({"sleep_config": {}}, {"max_batch_size": 3})
+    assert list(leaves(tree)) == [
+        ("sleep_config", Leaf({}, "weak.yaml")),
+        ("max_batch_size", Leaf(3, "--strong")),
+    ]
+    assert losers == []
+
+
+@pytest.mark.parametrize(
+    ("weak", "strong", "merged"),
+    [
+        ({"a": {}}, {"a": {"b": 1}}, [("a.b", Leaf(1, "--strong"))]),
+        ({"a": {"b": 1}}, {"a": {}}, [("a.b", Leaf(1, "weak.yaml"))]),
+        ({"a": {}}, {"a": {}}, [("a", Leaf({}, "--strong"))]),
+    ],
+)
+def test_an_empty_object_says_nothing_of_what_is_in_it(
+    weak: dict[str, object], strong: dict[str, object], merged: list[tuple[str, Leaf]]
+) -> None:
+    """Neither does it take anything away, nor is it lost."""
+    tree, losers = _merged(weak, strong)
+    assert list(leaves(tree)) == merged
+    assert losers == []
+
+
+def test_an_empty_object_that_is_switched_off_is_a_loser() -> None:
+    """Somebody gave it."""
+    assert _merged({"a": {}}, {"a": None})[1] == ["a: null of --strong wins over {} of weak.yaml"]

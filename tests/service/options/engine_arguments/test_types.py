@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from actors.engines.trtllm.metrics import BUCKETS
 from tests.service.options.world import load, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _TRTLLM = ("--engine", "trtllm")
 
@@ -69,3 +73,38 @@ def test_a_value_of_another_type_is_refused(path: str, value: object, allowed: s
 def test_a_value_of_its_type_is_taken(path: str, value: object) -> None:
     """As it stands."""
     load(*_TRTLLM, _with(path, value))
+
+
+@pytest.mark.parametrize("value", [3, 0.5, True, None, ["hunter2"], {"A": "hunter2"}, {}])
+def test_a_variable_that_is_no_text_is_refused_without_its_value(value: object) -> None:
+    """TensorRT-LLM would break over it in the middle of its start, without a name."""
+    line = refused(*_TRTLLM, _with("env_overrides.X", value))
+    assert (
+        line
+        == "--override-engine-args:env_overrides.X: value '********': allowed: a text; put it into quotes"
+    )
+
+
+@pytest.mark.parametrize("value", [["X=hunter2"], "X=hunter2", 7, False])
+def test_variables_that_are_no_object_are_refused_without_their_values(value: object) -> None:
+    """A list is how other tools write them."""
+    line = refused(*_TRTLLM, _with("env_overrides", value))
+    assert line.startswith(
+        "--override-engine-args:env_overrides: value '********': allowed: an object of names"
+    )
+
+
+@pytest.mark.parametrize("value", [None, {}, {"X": "3"}, {"X": ""}])
+def test_variables_of_texts_are_taken(value: object) -> None:
+    """None at all, too."""
+    arguments = load(*_TRTLLM, _with("env_overrides", value)).engine_arguments
+    assert arguments is not None
+    assert arguments.values["env_overrides"] == value
+
+
+def test_names_of_variables_are_texts(tmp_path: Path) -> None:
+    """In YAML a number without quotes is none."""
+    path = tmp_path / "engine.yaml"
+    path.write_text("env_overrides: {1: a}", encoding="utf-8")
+    line = refused(*_TRTLLM, "--extra-engine-args", str(path))
+    assert line.startswith(f"{path}:env_overrides: value '********': allowed: an object of names")
