@@ -13,6 +13,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from protocols.engine import Engine
 from service import drivers
 from service.engine import ActorEngine
+from service.engine_needs import EngineNeeds
 from service.framework import build_worker_config, installed_fields, installed_version, mode_of
 from service.models import ResolvedModel
 from service.models.facts import ModelFacts
@@ -60,7 +61,7 @@ def build_worker(
     served_name = settings.model.served_model_name or model.served_name
     process.notifier.tell(Planned(served_name, engine_name, settings.drain.hard_exit_s))
     progress = partial(_tell_stage, process.notifier)
-    needs = drivers.EngineNeeds(model=model, processors=processors, on_bound=bounds, progress=progress)
+    needs = EngineNeeds(model=model, processors=processors, on_bound=bounds, progress=progress)
     engine = drivers.build_engine(settings, engine_name, needs)
     plan = _plan(settings, model, served_name, spec)
     recorder = build_recorder(_about(engine, settings, served_name, process, bounds))

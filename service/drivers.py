@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from protocols.bounds import OnBound
 from protocols.engine import Engine
+from service.engine_needs import EngineNeeds
 from service.models import ResolvedModel
 from service.models.facts import ModelFacts
 from service.options.engine_choice import EngineName
 from service.options.settings import Settings
-from service.processors.imports import Factory
 
 if TYPE_CHECKING:
     from actors.engines.torch.config import DeviceChoice, DtypeChoice
 
-# A stage of an engine's start, and how much of the start is done: 0 to 1. Called in the engine's thread.
-Progress = Callable[[str, float], None]
 # What the synthetic engine pretends to have been made for, in tokens.
 SYNTHETIC_CONTEXT = 2048
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineNeeds:
-    """What any driver is built with beside the settings.
-
-    processors: factories of what requests may choose. on_bound: told when a bound of the engine is reached.
-    """
-
-    model: ResolvedModel
-    processors: Mapping[str, Factory]
-    on_bound: OnBound
-    progress: Progress
 
 
 def build_engine(settings: Settings, name: EngineName, needs: EngineNeeds) -> Engine:

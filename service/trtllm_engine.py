@@ -6,7 +6,7 @@ import os
 
 from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
 from protocols.spec import Stage
-from service.drivers import EngineNeeds
+from service.engine_needs import EngineNeeds
 from service.models import ModelInvalid, ResolvedModel
 from service.models.facts import ModelFacts
 from service.options.engine_arguments import EngineArguments

@@ -9,7 +9,7 @@ import pytest
 
 from actors.engines.trtllm import TrtllmConfig
 from protocols.bounds import ignore_bound
-from service.drivers import EngineNeeds
+from service.engine_needs import EngineNeeds
 from service.models import ModelInvalid, resolve_model
 from service.trtllm_engine import build_trtllm
 from tests.doubles.trtllm_llms import CONTEXT, write_folder

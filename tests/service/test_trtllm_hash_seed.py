@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from protocols.bounds import ignore_bound
-from service.drivers import EngineNeeds
+from service.engine_needs import EngineNeeds
 from service.models import ResolvedModel
 from service.trtllm_engine import build_trtllm
 from tests.doubles.trtllm_llms import write_folder
