@@ -10,13 +10,15 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "logits-processors-"
-# Nobody looks at a folder with this before its name, which has no lock yet.
+# A folder with this before its name has no lock yet: it is left behind once nobody can still be making it.
 _UNDER_WAY = ".new-"
+_MAKING_S = 60.0
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,7 +61,7 @@ def sweep(parent: Path) -> int:
     """
     swept = 0
     with suppress(OSError):
-        for path in list(parent.glob(f"{PREFIX}*")):
+        for path in [*parent.glob(f"{PREFIX}*"), *parent.glob(f"{_UNDER_WAY}{PREFIX}*")]:
             with _left_behind(path) as is_left:
                 if is_left:
                     shutil.rmtree(path, ignore_errors=True)
@@ -76,7 +78,9 @@ def _left_behind(path: Path) -> Generator[bool]:
         yield False
         return
     try:
-        yield os.fstat(lock).st_uid == os.geteuid() and _is_free(lock)
+        status = os.fstat(lock)
+        is_made = not path.name.startswith(_UNDER_WAY) or time.time() - status.st_mtime > _MAKING_S
+        yield is_made and status.st_uid == os.geteuid() and _is_free(lock)
     finally:
         os.close(lock)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -129,6 +131,50 @@ def test_other_names_are_left_alone(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     assert sweep(tmp_path) == 0
     assert (tmp_path / name).is_dir()
+
+
+def test_one_that_is_being_made_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker may start in the moment between its name and its lock."""
+    swept: list[int] = []
+    make = tempfile.mkdtemp
+
+    def make_while_another_starts(*names: Any, **more: Any) -> str:
+        made: str = make(*names, **more)
+        swept.append(sweep(tmp_path))
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_while_another_starts)
+    folder = SpoolFolder.make(tmp_path)
+    assert swept == [0]
+    assert folder.path.is_dir()
+    folder.remove()
+
+
+def test_one_whose_maker_was_killed_is_swept_later(tmp_path: Path) -> None:
+    """When nobody can still be making it; then it is a leftover like any other."""
+    half = tmp_path / f".new-{PREFIX}1"
+    half.mkdir()
+    assert sweep(tmp_path) == 0
+    os.utime(half, (0, 0))
+    assert sweep(tmp_path) == 1
+    assert not half.exists()
+
+
+def test_what_could_not_be_taken_away_does_not_count(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator is told what has gone, and nothing else."""
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    assert sweep(left.parent) == 0
+    assert left.is_dir()
+
+
+def test_no_lock_outlives_its_folder(left: Path) -> None:
+    """Neither of one's own, nor of one that was swept or left alone: a worker has only so many open files."""
+    open_before = {path.name for path in OPEN_FILES.iterdir()}
+    folder = SpoolFolder.make(left.parent)
+    assert sweep(left.parent) == 1
+    assert sweep(left.parent) == 0
+    folder.remove()
+    assert {path.name for path in OPEN_FILES.iterdir()} == open_before
 
 
 def test_without_locks_nothing_is_taken_away(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
