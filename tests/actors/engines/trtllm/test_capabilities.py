@@ -87,6 +87,15 @@ def test_a_reasoning_parser_without_a_tokenizer_is_told_apart() -> None:
     assert "no reasoning parser" not in error.allowed
 
 
+def test_a_prefill_takes_a_thinking_budget_that_only_its_decode_needs() -> None:
+    """It makes one token, and no thought: the worker that goes on with the answer judges the budget."""
+    wire, _ = ASKED["stop_conditions.max_thinking_tokens"]
+    config = TrtllmConfig(model_path=Path("m"), vocab_size=100, context_length=64, role=Stage.PREFILL)
+    judge = SpecRules("trtllm", capabilities_of(config), INFO, capacity=8)
+    assert judge.resolve(decode_request(wire_request(**wire))).stage is Stage.PREFILL
+    assert "no reasoning parser" in refusal(wire, Stage.DECODE).allowed
+
+
 def test_a_form_that_only_the_other_back_end_follows_names_it() -> None:
     """Beside the forms that are followed; two at once are nobody's lack."""
     tag = {"structural_tag": {"type": "structural_tag", "format": {"type": "any_text"}}}

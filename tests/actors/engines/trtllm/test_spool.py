@@ -119,6 +119,8 @@ def test_a_request_that_is_closed_is_gone(spool: Spool) -> None:
 def test_nothing_is_left_at_the_end(spool: Spool) -> None:
     """And who comes late gets no error."""
     writer = SpoolWriter(spool.open(ONE, ["a"]))
+    writer.write([(1, 0.0)], "failed")
+    assert spool.read(ONE).failure == "failed"
     spool.remove()
     spool.remove()
     assert not spool.folder.exists()

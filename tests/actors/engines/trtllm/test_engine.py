@@ -1,0 +1,36 @@
+"""The whole driver: what it hands on from one of its parts to another."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
+from protocols.spec import Stage
+from protocols.steps import Delta, EngineId, FinishReason
+
+READ = SimpleNamespace(
+    kv_cache_transfer_start=timedelta(seconds=5), kv_cache_transfer_end=timedelta(seconds=6)
+)
+UNREAD = SimpleNamespace(kv_cache_transfer_start=timedelta(), kv_cache_transfer_end=timedelta())
+
+
+def result(timing: object) -> Any:
+    """Of a prefill, as the library measured it."""
+    metrics = None if timing is None else SimpleNamespace(timing_metrics=timing)
+    return SimpleNamespace(outputs=[SimpleNamespace(request_perf_metrics=metrics)])
+
+
+@pytest.mark.parametrize(("timing", "pending"), [(READ, 0), (UNREAD, 1), (None, 1)])
+def test_a_cache_that_the_engine_says_was_read_keeps_no_worker(timing: object, pending: int) -> None:
+    """Every other one does, until its time is up: it may still be under way."""
+    engine = TrtllmEngine(
+        TrtllmConfig(model_path=Path("m"), vocab_size=100, context_length=64, role=Stage.PREFILL)
+    )
+    last = Delta(EngineId(1), [5], is_last=True, finish_reason=FinishReason.LENGTH, handoff={"opaque": 1})
+    engine._finished(last, result(timing))
+    assert engine.pending_transfers == pending
