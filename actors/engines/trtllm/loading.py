@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, cast
 
 from actors.engines.trtllm.children import descendants, end_all, out_of_reach
@@ -127,7 +128,7 @@ class Loading:
             return StartStopped("the engine was stopped while it was starting")
         if isinstance(exc, ServiceError):
             return exc
-        return _start_error(exc)
+        return start_error(exc, self._config.model_path)
 
 
 def _take_note(ended: asyncio.Future[Loaded]) -> None:
@@ -173,20 +174,22 @@ def _shape(config: TrtllmConfig) -> str:
     return ", ".join(parts)
 
 
-def _start_error(exc: BaseException) -> EngineStartError:
-    """In one line: what the library said, where to look, and whose fault it is.
+def start_error(exc: BaseException, model: Path) -> EngineStartError:
+    """In one line: what the library said, where to look, and whose fault it is. model: its folder.
 
     It refuses arguments by ValueError and TypeError, pydantic's among them, before it starts anything. What
     happens in its processes comes as RuntimeError, whatever it was.
     """
-    fault, hint = _blamed(exc)
-    words = " ".join(f"{type(exc).__name__}: {exc}".split()).rstrip(".")
+    fault, hint = _blamed(exc, model)
+    said = " ".join(str(exc).split()).rstrip(".")
+    name = type(exc).__name__
+    words = f"{name}: {said}" if said else name
     error = EngineStartError(f"TensorRT-LLM could not be loaded: {words}.", hint, fault)
     error.__cause__ = exc
     return error
 
 
-def _blamed(exc: BaseException) -> tuple[StartFault, str]:
+def _blamed(exc: BaseException, model: Path) -> tuple[StartFault, str]:
     match exc:
         case ImportError():
             return (
@@ -196,7 +199,17 @@ def _blamed(exc: BaseException) -> tuple[StartFault, str]:
         case ValueError() | TypeError():
             arguments = "--extra-engine-args, --override-engine-args, --trtllm.*"
             return StartFault.CONFIGURATION, f"Check the engine arguments ({arguments})."
-        case OSError() if not isinstance(exc, ConnectionError):
+        case OSError() if _is_about_files(exc, model):
             return StartFault.FILES, "Look whether all files of the model are there and can be read."
         case _:
             return StartFault.ENGINE, "The log above has what its processes said."
+
+
+def _is_about_files(exc: OSError, model: Path) -> bool:
+    """A port that is taken, shared memory that is full, and a time that is over are no files of the model."""
+    if isinstance(exc, FileNotFoundError):
+        return True
+    if isinstance(exc.filename, str):
+        return Path(exc.filename).is_relative_to(model)
+    # transformers raises a bare one, and its words name the folder.
+    return type(exc) is OSError and exc.errno is None and str(model) in str(exc)

@@ -84,6 +84,20 @@ class Refusal(ValueError):
         (TypeError("unexpected keyword"), StartFault.CONFIGURATION, "--extra-engine-args"),
         (Refusal(), StartFault.CONFIGURATION, "--extra-engine-args"),
         (FileNotFoundError(2, "No such file", "model.safetensors"), StartFault.FILES, "files of the model"),
+        (
+            PermissionError(13, "Permission denied", "model/config.json"),
+            StartFault.FILES,
+            "files of the model",
+        ),
+        (OSError(5, "Input/output error", "model/a.safetensors"), StartFault.FILES, "files of the model"),
+        (OSError("no file named config.json in model"), StartFault.FILES, "files of the model"),
+        (PermissionError(13, "Permission denied", "/dev/shm/psm_1"), StartFault.ENGINE, "log"),
+        (OSError(28, "No space left on device", "/dev/shm/psm_1"), StartFault.ENGINE, "log"),
+        (OSError(28, "No space left on device", "models/other"), StartFault.ENGINE, "log"),
+        (OSError(98, "Address already in use"), StartFault.ENGINE, "log"),
+        (BlockingIOError(11, "Resource temporarily unavailable"), StartFault.ENGINE, "log"),
+        (TimeoutError("the workers of this model did not come up"), StartFault.ENGINE, "log"),
+        (OSError(24, "Too many open files: model"), StartFault.ENGINE, "log"),
         (ConnectionResetError("by its worker"), StartFault.ENGINE, "log"),
         (RuntimeError("Executor worker died during initialization"), StartFault.ENGINE, "log"),
         (MemoryError("CUDA out of memory"), StartFault.ENGINE, "log"),
@@ -105,6 +119,23 @@ async def test_a_failure_says_what_to_look_at(
     assert len(str(caught.value).splitlines()) == 1
     assert hint in caught.value.hint
     assert caught.value.fault is fault
+
+
+@pytest.mark.parametrize(
+    "exc", [MemoryError(), RuntimeError("\n"), AssertionError("")], ids=lambda exc: type(exc).__name__
+)
+async def test_a_failure_without_words_is_called_by_its_type(
+    build: Callable[[Build], None], exc: Exception
+) -> None:
+    """And by nothing else."""
+
+    def failing(**_arguments: Any) -> Any:
+        raise exc
+
+    build(failing)
+    with pytest.raises(EngineStartError) as caught:
+        await Loading(config(), None).run()
+    assert caught.value.problem == f"TensorRT-LLM could not be loaded: {type(exc).__name__}."
 
 
 async def test_one_that_is_given_up_ends_as_stopped(
