@@ -135,21 +135,19 @@ def test_a_start_without_a_gpu_is_worth_another_try(words: list[str]) -> None:
     assert "no GPU is visible" in done.stderr.splitlines()[-1]
 
 
-def test_an_engine_that_cannot_be_put_together_is_one_line(tmp_path: Path) -> None:
-    """Adapters have the names of their folders: two of one name are found while it is put together."""
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 64})
-    )
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        (tmp_path / name).write_text("{}")
+def test_two_adapters_of_one_name_are_one_line(tmp_path: Path) -> None:
+    """Code 2, by the start as by the check; the same folder twice is no mistake."""
     adapters = [tmp_path / "a" / "law", tmp_path / "b" / "law"]
     for adapter in adapters:
         adapter.mkdir(parents=True)
-    folders = json.dumps({"lora_config": {"lora_dir": [str(adapter) for adapter in adapters]}})
-    done = worker("--engine", "trtllm", "--model", str(tmp_path), "--override-engine-args", folders)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "lora_config.lora_dir has several folders of one name (law)" in done.stderr.splitlines()[-1]
+    words = ("--engine", "trtllm", "--override-engine-args")
+    alike = json.dumps({"lora_config": {"lora_dir": [str(adapter) for adapter in adapters]}})
+    for done in (worker(*words, alike), check_config(*words, alike)):
+        assert done.returncode == 2, done.stdout
+        (line,) = done.stderr.splitlines()
+        assert f"{str(adapters[1])!r}: is called as {adapters[0]} is" in line
+    twice = json.dumps({"lora_config": {"lora_dir": [str(adapters[0])] * 2}})
+    assert check_config(*words, twice).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +183,7 @@ def test_a_connector_that_is_not_installed_stops_the_start_too(tmp_path: Path) -
     started, checked = worker(*words), check_config(*words)
     assert (started.returncode, checked.returncode) == (2, 2)
     said = started.stderr.splitlines()[-1].removeprefix("dynamo-actor-worker: ")
-    assert said.endswith(": the package kvbm is not installed")
+    assert said.endswith(": the package kvbm is not installed: install it, or give --connector none")
     assert f"error   connector: {said}" in checked.stdout.splitlines()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from actors.engines.trtllm_adapters import NamedAlike, adapters_by_name
 from actors.engines.trtllm_facts import KV_TRANSFER_MS, MAX_BATCH_SIZE, MAX_NUM_TOKENS, TOKENS_PER_BLOCK
 from protocols.bounds import OnBound, ignore_bound
 from protocols.errors import EngineStartError
@@ -97,8 +98,9 @@ class TrtllmConfig:
 
     @property
     def is_priority_heeded(self) -> bool:
-        """Whether the engine's own queue knows priorities."""
-        return str(self.part("scheduler_config", "waiting_queue_policy", "fcfs")).lower().endswith("priority")
+        """Whether the engine's own queue knows priorities. A word, or a member of the library's enum."""
+        policy = self.part("scheduler_config", "waiting_queue_policy")
+        return bool(getattr(policy, "value", policy) == "priority")
 
     @property
     def transfer_s(self) -> float:
@@ -108,15 +110,13 @@ class TrtllmConfig:
     @property
     def adapters(self) -> Mapping[str, Path]:
         """LoRA adapters: a folder each, known by its name. Raises EngineStartError where two have one."""
-        folders = [Path(folder) for folder in self.part("lora_config", "lora_dir", ())]
-        named = {folder.name: folder for folder in folders}
-        if len(named) < len(folders):
-            names = ", ".join(sorted({each.name for each in folders if named[each.name] != each}))
+        try:
+            return adapters_by_name(self.part("lora_config", "lora_dir", ()))
+        except NamedAlike as exc:
             raise EngineStartError(
-                f"lora_config.lora_dir has several folders of one name ({names}).",
+                f"lora_config.lora_dir has two folders of one name: {exc}.",
                 "An adapter is known by the name of its folder: give each another one.",
-            )
-        return named
+            ) from exc
 
 
 def part_of(arguments: Mapping[str, Any], group: str, name: str, default: Any = None) -> Any:

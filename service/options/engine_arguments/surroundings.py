@@ -7,6 +7,7 @@ from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.engines.trtllm_adapters import NamedAlike, adapters_by_name
 from service.options.engine_arguments.reading import is_list_of_texts
 from service.options.errors import Problem
 from service.options.machine import has_package
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from service.options.errors import Complaints
 
 _ADAPTERS = "lora_config.lora_dir"
-_CONNECTOR = "kv_connector_config.connector_module"
+_GROUP = "kv_connector_config"
+_CONNECTOR = f"{_GROUP}.connector_module"
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 # Of a launcher's: more than one means that ranks may be on other machines.
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NNODES")
@@ -47,7 +49,7 @@ class Surroundings:
         self._warn_about_ranks()
 
     def _check_adapters(self) -> None:
-        """A folder each; of NeMo's, which are files, only whether there is something."""
+        """A folder each, with its own name; of NeMo's, which are files, only whether there is something."""
         folders = self.arguments.value(_ADAPTERS)
         kind = "file" if self.arguments.value("lora_config.lora_ckpt_source") == "nemo" else "folder"
         if not is_list_of_texts(folders):
@@ -56,6 +58,11 @@ class Surroundings:
         for folder in folders:
             if not (Path(folder).exists() if kind == "file" else Path(folder).is_dir()):
                 self.complaints.refuse(self.arguments.place(_ADAPTERS), folder, f"there is no such {kind}")
+        try:
+            adapters_by_name(folders)
+        except NamedAlike as alike:
+            why = f"is called as {alike.first} is, and names tell adapters apart: rename one of the two"
+            self.complaints.refuse(self.arguments.place(_ADAPTERS), str(alike.second), why)
 
     def _warn_about_variables(self) -> None:
         for name, why in _UNTRIED.items():
@@ -105,4 +112,12 @@ def missing_connector(arguments: EngineArguments) -> Problem | None:
     package = module.partition(".")[0] if isinstance(module, str) else ""
     if not package or has_package(package):
         return None
-    return Problem(arguments.place(_CONNECTOR), module, f"the package {package} is not installed")
+    where, why = arguments.place(_CONNECTOR), f"the package {package} is not installed: install it, or "
+    if _is_by_option(arguments):
+        return Problem(where, "kvbm", f"{why}give --connector none")
+    return Problem(where, module, f"{why}leave kv_connector_config out")
+
+
+def _is_by_option(arguments: EngineArguments) -> bool:
+    """``--connector`` gives all of it in one piece, and nobody wrote the module's name."""
+    return any(path == _GROUP for path, _ in arguments.origins)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRTLLM = ("--engine", "trtllm")
-KVBM = "the package kvbm is not installed"
+KVBM = "the package kvbm is not installed: install it, or"
 
 
 def override(**values: object) -> str:
@@ -72,6 +72,13 @@ def test_a_launcher_of_one_machine_places_nothing_elsewhere() -> None:
     assert len(warnings_with(1, "--tensor-parallel-size", "2", env=env)) == 1
 
 
+@pytest.mark.parametrize("name", ["SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+@pytest.mark.parametrize("size", ["", "0", "1"])
+def test_a_launcher_that_launched_nothing_places_nothing(name: str, size: str) -> None:
+    """One variable of it is enough to see that, however it says none."""
+    assert len(warnings_with(1, "--tensor-parallel-size", "2", env={name: size})) == 1
+
+
 @pytest.mark.parametrize("name", ["TLLM_WORKER_USE_SINGLE_PROCESS", "TLLM_DISABLE_MPI"])
 def test_variables_that_move_the_engine_are_warned_about(name: str) -> None:
     """Set in the environment or by the arguments; not where they are off, nor for other engines."""
@@ -94,6 +101,25 @@ def test_folders_of_adapters_must_be_there(tmp_path: Path) -> None:
     assert said == [f"{place}: value {name!r}: there is no such folder" for name in (missing, file)]
 
 
+def test_two_adapters_of_one_name_are_refused_with_both(tmp_path: Path) -> None:
+    """An adapter is known by its folder's name; the check says so, and not only the start."""
+    first, second = tmp_path / "a" / "law", tmp_path / "b" / "law"
+    for folder in (first, second):
+        folder.mkdir(parents=True)
+    line = refused(*TRTLLM, override(lora_config={"lora_dir": [str(first), str(second)]}))
+    assert line == (
+        f"--override-engine-args:lora_config.lora_dir: value {str(second)!r}: is called as {first} is, and "
+        "names tell adapters apart: rename one of the two"
+    )
+
+
+def test_an_adapter_that_is_given_twice_is_one(tmp_path: Path) -> None:
+    """However its folder is written."""
+    (tmp_path / "law").mkdir()
+    ways = [tmp_path / "law", f"{tmp_path}/law/", f"{tmp_path}/./law", f"{tmp_path}/law/../law"]
+    load(*TRTLLM, override(lora_config={"lora_dir": [str(way) for way in ways]}))
+
+
 def test_adapters_of_nemo_are_files(tmp_path: Path) -> None:
     """One for each; that a folder is none is left to TensorRT-LLM."""
     (tmp_path / "law.nemo").touch()
@@ -104,23 +130,26 @@ def test_adapters_of_nemo_are_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "where"),
+    ("words", "where", "way_out"),
     [
-        (["--connector", "kvbm"], "--connector: value 'kvbm.trtllm_integration.connector'"),
+        (["--connector", "kvbm"], "--connector: value 'kvbm'", "give --connector none"),
         (
             [override(kv_connector_config={"connector_module": "kvbm.own"})],
             "--override-engine-args:kv_connector_config.connector_module: value 'kvbm.own'",
+            "leave kv_connector_config out",
         ),
     ],
 )
-def test_a_connector_that_is_not_installed_stops_check_and_start(words: list[str], where: str) -> None:
-    """In the same words, and before anything is imported."""
+def test_a_connector_that_is_not_installed_stops_check_and_start(
+    words: list[str], where: str, way_out: str
+) -> None:
+    """With what was written and a way out; both in the same words, and before anything is imported."""
     settings = load(*TRTLLM, *words)
     with pytest.raises(ConfigError) as refusal:
         refuse_missing_packages(settings)
-    assert str(refusal.value) == f"{where}: {KVBM}"
+    assert str(refusal.value) == f"{where}: {KVBM} {way_out}"
     errors = [found.text for found in check_settings(settings, with_tensorrt()) if found.level == "error"]
-    assert f"{where}: {KVBM}" in errors
+    assert f"{where}: {KVBM} {way_out}" in errors
 
 
 @pytest.mark.parametrize(
@@ -156,4 +185,6 @@ def test_a_connector_that_may_be_there_stops_nothing(words: list[str]) -> None:
 def test_a_sleep_that_will_be_refused_is_told_at_the_start(group: dict[str, object], said: str) -> None:
     """Whoever configures it hears what to set, and not only when it is asked for."""
     found = [line for line in load(*TRTLLM, override(**group)).warnings if "`sleep`" in line]
+    place = "--override-engine-args:sleep_config: the control `sleep` will be refused: "
+    assert all(line.startswith(place) for line in found)
     assert [said in line and "will be refused: " in line for line in found] == [True] * bool(said)
