@@ -19,6 +19,7 @@ __all__ = ["KV_CACHE", "MEMORIES", "WEIGHTS", "MemoryRules"]
 WEIGHTS = frozenset({"model_weights", "draft_model_weights"})
 # Names of its `RestoreMode` that keep the content in the host's memory.
 _KEEPING = frozenset({"CPU", "PINNED"})
+_KEEPS_CACHE = "sleep_config: {restore_modes: {kv_cache: PINNED}}"
 _NEEDS_REUSE_OFF = (
     "kv_cache loses its content, and with kv_cache_config.enable_block_reuse the engine would still answer "
     "from it: set that to false, or sleep_config.restore_modes.kv_cache to PINNED or CPU"
@@ -50,7 +51,7 @@ class MemoryRules:
         return cls(
             impossible=_why_impossible(arguments),
             lost=_lost(part_of(arguments, "sleep_config", "restore_modes", {})),
-            reuses_blocks=bool(part_of(arguments, "kv_cache_config", "enable_block_reuse", default=True)),
+            reuses_blocks=_reuses_blocks(arguments),
             has_foreign_weights=_word(arguments.get("load_format")).lower() == "gms",
         )
 
@@ -85,8 +86,17 @@ def _why_impossible(arguments: Mapping[str, Any]) -> str:
     if arguments.get("encode_only"):
         return "an engine that only encodes cannot sleep"
     if arguments.get("sleep_config") is None:
-        return "sleep_config is not set: put `sleep_config: {}` into --extra-engine-args"
+        return f"sleep_config is not set: put `{_enough(arguments)}` into --extra-engine-args"
     return ""
+
+
+def _enough(arguments: Mapping[str, Any]) -> str:
+    """The least that lets a KV cache sleep. With block reuse its content has to come back."""
+    return _KEEPS_CACHE if _reuses_blocks(arguments) else "sleep_config: {}"
+
+
+def _reuses_blocks(arguments: Mapping[str, Any]) -> bool:
+    return bool(part_of(arguments, "kv_cache_config", "enable_block_reuse", default=True))
 
 
 def _lost(modes: Mapping[object, object]) -> frozenset[str]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.memory_rules import MEMORIES, MemoryRules
@@ -56,6 +57,14 @@ def test_an_engine_that_cannot_sleep_is_refused_by_name(arguments: dict[str, Any
     """Whatever memory is named."""
     for memory in ("kv_cache", "model_weights", "nonsense"):
         assert named in refusal(memory, **arguments)
+
+
+@pytest.mark.parametrize("reuse", [{}, {"enable_block_reuse": True}, {"enable_block_reuse": False}])
+def test_what_a_refusal_says_is_enough_to_sleep(reuse: dict[str, bool]) -> None:
+    """Whoever does it is not refused again for another reason."""
+    said = refusal("kv_cache", sleep_config=None, kv_cache_config=reuse)
+    advice: dict[str, Any] = yaml.safe_load(said.split("`")[1])
+    assert refusal("kv_cache", **advice, kv_cache_config=reuse) == ""
 
 
 @pytest.mark.parametrize(
