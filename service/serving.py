@@ -76,7 +76,7 @@ def serve_command(argv: Sequence[str], signals: StopSignals, notifier: Notifier)
                 return _serve(settings, signals, notifier)
     except (EngineChoiceError, EngineStartError, ModelInvalid, ModelUnavailable, UnsupportedFramework) as exc:
         notifier.tell(Failed(why_of(exc)))
-        return _complain(exc, _code_of(exc))
+        return _complain(exc, code_before_the_framework(exc))
 
 
 def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
@@ -144,8 +144,8 @@ def _serve(settings: Settings, signals: StopSignals, notifier: Notifier) -> int:
     return code
 
 
-def _code_of(exc: Exception) -> ExitCode:
-    """Of a start that was given up before the framework ran."""
+def code_before_the_framework(exc: Exception) -> ExitCode:
+    """Of a start that was given up before the framework ran, for this reason."""
     if isinstance(exc, EngineStartError):
         return _CODES[exc.fault]
     if isinstance(exc, NoGpuError):

@@ -79,7 +79,8 @@ class Availability:
         return True
 
     def _refuse(self, resolved: Resolved, refusal: Refusal) -> None:
-        self.complaints.refuse(resolved.where, resolved.option.show(resolved.value), refusal.reason)
+        reason = refusal.reason_with(self.engine)
+        self.complaints.refuse(resolved.where, resolved.option.show(resolved.value), reason)
 
     def _check_framework(self, resolved: Resolved) -> None:
         field = resolved.option.framework_field

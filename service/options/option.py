@@ -42,6 +42,7 @@ class Refusal:
     needs: what would have to be there. instead: what to do today.
     accepts: other values that mean no more than the default does.
     engines: those that honour it nevertheless; of its values only ``engine_values``, where there are any.
+    engine_reason: what these say of its other values.
     from_environment: "warn" for variables that other components read, too; they must not stop a worker.
     """
 
@@ -50,11 +51,13 @@ class Refusal:
     accepts: tuple[Value, ...] = ()
     engines: tuple[EngineName, ...] = ()
     engine_values: tuple[Value, ...] = ()
+    engine_reason: str = ""
     from_environment: str = "refuse"
 
-    @property
-    def reason(self) -> str:
+    def reason_with(self, engine: EngineName) -> str:
         """One sentence and a half for the operator."""
+        if engine in self.engines and self.engine_reason:
+            return self.engine_reason
         return f"not available in this release: it needs {self.needs}; {self.instead}"
 
     def spares(self, value: Value, engine: EngineName) -> bool:

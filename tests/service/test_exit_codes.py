@@ -10,7 +10,10 @@ import pytest
 
 from protocols.errors import EngineStartError, StartFault, StartStopped
 from service.exit_codes import ExitCode
-from service.serving import exit_code
+from service.framework import UnsupportedFramework
+from service.models import ModelInvalid, ModelUnavailable
+from service.options import EngineChoiceError, NoGpuError
+from service.serving import code_before_the_framework, exit_code
 from service.stopping import StopSignals
 
 
@@ -69,6 +72,26 @@ def test_the_exit_code_says_how_it_ended(row: Row, capsys: pytest.CaptureFixture
     said = capsys.readouterr().err
     assert bool(said) is (code not in {ExitCode.PLANNED, ExitCode.FORCED})
     assert all(line.startswith("dynamo-actor-worker: ") for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("exc", "code"),
+    [
+        (BAD_MODEL, ExitCode.CONFIGURATION),
+        (NO_FILES, ExitCode.UNAVAILABLE),
+        (DIED, ExitCode.UNEXPECTED),
+        (EngineChoiceError("tensorrt-llm is not installed"), ExitCode.CONFIGURATION),
+        (NoGpuError("no GPU is visible"), ExitCode.UNAVAILABLE),
+        (ModelInvalid("m", "config.json says no context length", "Give it."), ExitCode.CONFIGURATION),
+        (ModelUnavailable("m", "the hub is away", "Try again."), ExitCode.UNAVAILABLE),
+        (UnsupportedFramework("ai-dynamo 0.1"), ExitCode.UNAVAILABLE),
+    ],
+)
+def test_a_start_that_was_given_up_early_says_whether_another_may_do_better(
+    exc: Exception, code: ExitCode
+) -> None:
+    """Service managers do not try again after a 2: a machine without its driver is worth another try."""
+    assert code_before_the_framework(exc) is code
 
 
 def test_a_start_that_failed_is_explained_in_the_engines_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,13 +95,16 @@ class Adjustment:
             self._check_drain(kept_ms / 1000)
 
     def _check_drain(self, kept_s: float) -> None:
+        drain = self.resolution["drain_timeout"]
         drain_s = self.resolution.get("drain_timeout", float)
-        if drain_s < kept_s:
-            where = self.resolution["drain_timeout"].where or "--drain-timeout"
-            self.complaints.warn(
-                f"{where}: a drain of {drain_s:g} s ends before the {kept_s:g} s for which decode workers "
-                f"may read what was handed over; give {kept_s + 5:g}, or a shorter {TRANSFER_TIME}"
-            )
+        if drain_s >= kept_s:
+            return
+        which = f"{drain.where}: a drain" if drain.is_given else "the default drain"
+        self.complaints.warn(
+            f"{which} of {drain_s:g} s ends before the {kept_s:g} s for which decode workers may read what "
+            f"was handed over; give --drain-timeout {kept_s + 5:g} and the pod a grace period above the hard "
+            f"exit that --check-config then prints, or a shorter {TRANSFER_TIME}"
+        )
 
     def _check_affinity(self, tree: Tree) -> None:
         source = self.resolution["conversation_affinity_dp_rank_source"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.options.tables.tensorrt import LOAD_FORMATS
+
 _OBJECT = "takes an object of Python code, which neither a file nor a flag can hold; leave it out"
 _GRAPHS = "is part of cuda_graph_config now: batch_sizes, max_batch_size, enable_padding"
 _TENSORRT_ENGINE = "belonged to the TensorRT engine backend, which TensorRT-LLM 1.3 has no more; leave it out"
@@ -58,8 +60,7 @@ class Unusable:
 UNUSABLE: dict[str, Unusable] = {
     "backend": Unusable("this worker drives the PyTorch backend only", (None, "pytorch")),
     "load_format": Unusable(
-        "allowed: auto or dummy; gms needs the memory service of the upstream worker, and vision_only loads "
-        "no language model",
+        LOAD_FORMATS,
         (None, "auto", "AUTO", "dummy", "DUMMY"),
     ),
     "encode_only": Unusable("this worker generates tokens; leave it out"),

@@ -35,6 +35,10 @@ _ONE_RANK = _without("leave it out: there is one rank only")
 _MEMORY_SERVICE = Refusal(
     needs="the GPU memory service of the upstream worker", instead="load the weights from the model's folder"
 )
+LOAD_FORMATS = (
+    "allowed: auto or dummy; gms needs the GPU memory service of the upstream worker, and vision_only loads "
+    "no language model"
+)
 _COUNT = Integer(1, 4096)
 
 TENSORRT: tuple[Option, ...] = (
@@ -97,6 +101,7 @@ TENSORRT: tuple[Option, ...] = (
             instead="leave it out",
             engines=("trtllm",),
             engine_values=("dummy",),
+            engine_reason=LOAD_FORMATS,
         ),
     ),
     _option(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from service.options import EngineFacts, Settings
 
 # Upstream's workers have no drain to compare with.
-SHORT_DRAIN = "--drain-timeout: a drain of 35 s ends before the 60 s"
+SHORT_DRAIN = "the default drain of 35 s ends before the 60 s"
 
 
 def _load(start: Start, folder: Path, *more: str, installed: EngineFacts) -> tuple[Settings, str]:

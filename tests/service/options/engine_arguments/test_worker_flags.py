@@ -105,16 +105,24 @@ def test_a_role_that_hands_over_needs_a_way(value: object) -> None:
 def test_a_drain_that_ends_before_its_transfers_is_told(
     drain_s: int | None, kept_ms: int | None, is_told: bool
 ) -> None:
-    """Decode workers would lose what they read. At both defaults too; no other role hands anything over."""
+    """Decode workers would lose what they read. A default is called one; other roles hand nothing over."""
     words = [] if drain_s is None else ["--drain-timeout", str(drain_s)]
     if kept_ms is not None:
         words += [_override(cache_transceiver_config={"kv_transfer_timeout_ms": kept_ms})]
-    beginning = (
-        f"--drain-timeout: a drain of {drain_s or 35} s ends before the {(kept_ms or 60_000) / 1000:g} s"
-    )
+    drain = "the default drain of 35 s" if drain_s is None else f"--drain-timeout: a drain of {drain_s} s"
+    beginning = f"{drain} ends before the {(kept_ms or 60_000) / 1000:g} s"
     told = load(*_TRTLLM, *_PREFILL, *words).warnings
     assert [line.startswith(beginning) for line in told] == [True] * is_told
+    assert all(" give --drain-timeout " in line and " a grace period " in line for line in told)
     assert load(*_TRTLLM, *_DECODE, *words).warnings == ()
+
+
+def test_a_time_in_quotes_is_refused_as_any_other_type() -> None:
+    """Before a prefill worker counts with it."""
+    quoted = _override(cache_transceiver_config={"kv_transfer_timeout_ms": "60000"})
+    path = "--override-engine-args:cache_transceiver_config.kv_transfer_timeout_ms"
+    line = f"{path}: value '60000': allowed: a whole number from 1 up"
+    assert refused(*_TRTLLM, *_PREFILL, quoted) == line
 
 
 def test_a_prefill_worker_must_know_how_long_it_is_read() -> None:
@@ -218,7 +226,10 @@ def test_what_comes_to_nothing_is_said(words: list[str], part: str) -> None:
             ["--publish-kv-events", _override(kv_cache_config={"kv_cache_event_hash_algo": "v2_sha256"})],
             "v2_sha256_64 has them",
         ),
-        (["--load-format", "gms"], "GPU memory service"),
+        (
+            ["--load-format", "gms"],
+            "--load-format: value 'gms': allowed: auto or dummy; gms needs the GPU memory",
+        ),
         (["--model-loader-extra-config", '{"gms_read_only": true}'], "GPU memory service"),
         (["--fpm-trace"], "trace writer"),
         (["--modality", "multimodal"], "multimodal engine"),
