@@ -111,7 +111,8 @@ way round than in the upstream worker: there the file wins over the flags.
 * A dotted value is none/null, a whole number, a number, true/false, or else a text, in this order; always a
   text in `env_overrides` and in `sleep_config.restore_modes`.
 * Names are checked at every depth that is known (TensorRT-LLM {VERSION}): an unknown one stops the start with
-  the nearest right name, a right one in the wrong group with its place. With another version installed it only warns, and TensorRT-LLM itself decides.
+  the nearest right name, a right one in the wrong group with its place. With another version installed it
+  only warns, and TensorRT-LLM itself decides.
 * What the worker does by itself: `skip_tokenizer_init` is true, except where a guided decoding back-end, the
   test processor or a `reasoning_parser` needs the tokenizer, which is then read from the model's folder (a
   start takes some seconds longer); with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events unless
@@ -119,7 +120,8 @@ way round than in the upstream worker: there the file wins over the flags.
   hand over with UCX unless another `cache_transceiver_config.backend` is given; `--connector kvbm` sets
   `kv_connector_config` and switches partial reuse off.
 * What is looked at on this machine: folders of `lora_config.lora_dir` and the package of the connector's
-  module must be there, else the start is refused; so are two folders of one name. More ranks than visible GPUs are warned about.
+  module must be there, else the start is refused; so are two folders of one name. More ranks than visible
+  GPUs are warned about.
 * Refused: {_UNUSABLE_NAMES}.
 """
 
