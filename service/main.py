@@ -28,8 +28,11 @@ def entry_point() -> NoReturn:
         # The reader of our output has gone, as in `--help | head -1`: not worth a traceback.
         code = ExitCode.UNEXPECTED
     except BaseException as exc:
-        _print_crash(exc)
+        if signals.owed_code is None:
+            _print_crash(exc)
         code = ExitCode.UNEXPECTED
+    # A signal's exit may come out as another error: of a class that was being made, of a library around it.
+    code = code if signals.owed_code is None else signals.owed_code
     signals.ignore_from_now()
     for stream in (sys.stdout, sys.stderr):
         try:

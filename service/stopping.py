@@ -21,7 +21,8 @@ class StopSignals:
     """How the operator's wish to stop reaches the rest. One per process; main thread only.
 
     began_s: when this was made, as good as the process's beginning. first_s: when the first signal came, None
-    before it; both monotonic. count: signals so far.
+    before it; both monotonic. count: signals so far. owed_code: with which a signal has ended what was
+    under way, None where none has.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class StopSignals:
         self.count = 0
         self._listeners: list[Callable[[int], None]] = []
         self._exit_code: int | None = None
+        self.owed_code: int | None = None
 
     def install(self) -> None:
         """Take over SIGTERM and SIGINT. Call before the first import that takes time."""
@@ -43,7 +45,7 @@ class StopSignals:
 
     def leave_it_to_the_framework(self) -> None:
         """From now on a signal is noted and told to listeners; the framework shuts the worker down."""
-        self._exit_code = None
+        self._exit_code = self.owed_code = None
         sys.unraisablehook = sys.__unraisablehook__
 
     def listen(self, listener: Callable[[int], None]) -> None:
@@ -76,6 +78,7 @@ class StopSignals:
         for listener in self._listeners:
             listener(self.count)
         if self._exit_code is not None:
+            self.owed_code = self._exit_code
             raise SystemExit(self._exit_code)
 
     def _on_swallowed(self, what: sys.UnraisableHookArgs) -> None:

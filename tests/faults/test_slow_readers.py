@@ -122,7 +122,7 @@ def test_clients_that_stall_the_worker_itself_are_given_up(
         worker.send(signal.SIGTERM)
         code, ended_s = exit_of(worker, SOON_S)
     assert not served.can_pause or told[OUTBOX] >= DEEP
-    assert state["outcomes"]["stalled"] == DEEP
+    assert state["outcomes"]["stalled"] == DEEP, state
     assert state["readers"] == 0
     assert drained["safe_to_delete"]
     assert code == 0

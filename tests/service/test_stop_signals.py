@@ -72,6 +72,32 @@ service.main.run = run
 service.main.entry_point()
 """
 
+MAKING_A_CLASS = """
+import os, signal, time, service.main
+class Field:
+    def __set_name__(self, owner, name): os.kill(os.getpid(), {number})
+def run(argv, signals):
+    class Owner:
+        field = Field()
+    time.sleep(60)
+    return 1
+service.main.run = run
+service.main.entry_point()
+"""
+
+WRAPPING = """
+import os, signal, time, service.main
+def run(argv, signals):
+    try:
+        os.kill(os.getpid(), {number})
+        time.sleep(60)
+    except BaseException:
+        print("wrapped")
+    return 69
+service.main.run = run
+service.main.entry_point()
+"""
+
 SERVING = """
 import os, signal, time, service.main
 def run(argv, signals):
@@ -116,6 +142,14 @@ def test_a_signal_during_the_configuration_ends_with_0_at_once(number: signal.Si
 def test_a_signal_that_meets_a_finalizer_ends_with_0_at_once(number: signal.Signals) -> None:
     """Imports drop locks by callbacks that let no exception out; the end does not depend on where it came."""
     with process(FINALIZING.format(number=number.value)) as child:
+        assert wait_end(child) == (0, "")
+
+
+@pytest.mark.parametrize("number", BOTH)
+@pytest.mark.parametrize("script", [MAKING_A_CLASS, WRAPPING])
+def test_a_signal_that_comes_out_as_something_else_ends_with_0(script: str, number: signal.Signals) -> None:
+    """Python 3.11 makes it an error of the class that was being made; libraries catch what they import."""
+    with process(script.format(number=number.value)) as child:
         assert wait_end(child) == (0, "")
 
 
