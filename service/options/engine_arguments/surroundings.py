@@ -55,11 +55,12 @@ class Surroundings:
         if not is_list_of_texts(folders):
             # None, or refused by its type.
             return
-        for folder in folders:
-            if not (Path(folder).exists() if kind == "file" else Path(folder).is_dir()):
-                self.complaints.refuse(self.arguments.place(_ADAPTERS), folder, f"there is no such {kind}")
+        is_there = Path.exists if kind == "file" else Path.is_dir
+        missing = [folder for folder in folders if not is_there(Path(folder))]
+        for folder in missing:
+            self.complaints.refuse(self.arguments.place(_ADAPTERS), folder, f"there is no such {kind}")
         try:
-            adapters_by_name(folders)
+            adapters_by_name(folder for folder in folders if folder not in missing)
         except NamedAlike as alike:
             why = f"is called as {alike.first} is, and names tell adapters apart: rename one of the two"
             self.complaints.refuse(self.arguments.place(_ADAPTERS), str(alike.second), why)

@@ -113,6 +113,13 @@ def test_two_adapters_of_one_name_are_refused_with_both(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_no_folder_at_all_is_only_missing() -> None:
+    """Whatever its text holds; what is not there is not compared."""
+    folders = ["/none/law", "/elsewhere/law", "\0", "\ud800"]
+    said = refused(*TRTLLM, override(lora_config={"lora_dir": folders})).splitlines()
+    assert [line.endswith(": there is no such folder") for line in said] == [True] * len(folders)
+
+
 def test_an_adapter_that_is_given_twice_is_one(tmp_path: Path) -> None:
     """However its folder is written."""
     (tmp_path / "law").mkdir()
