@@ -148,7 +148,7 @@ async def test_the_whole_driver_says_that_it_is_dead(folder: Path, monkeypatch: 
     def meet_nobody(**_: Any) -> None:
         raise BrokenPipeError("nobody reads there")
 
-    async with open_trapped(config_of(folder), {"unhealthy_from_check": 6}) as reader:
+    async with open_trapped(config_of(folder), {"unhealthy_from_check": 4}) as reader:
         engine: Any = reader.engine
         monkeypatch.setattr(engine._loading.loaded.llm, "generate_async", meet_nobody)
         refused = reader.submit(make_spec(PLAIN))
