@@ -107,11 +107,12 @@ class StartStopped(ServiceError):
 class StartFault(Enum):
     """Where the fault of a failed start lies, and so whether another start may do better.
 
-    CONFIGURATION: the same start fails again. FILES: the model's cannot be had now. ENGINE: it died.
+    CONFIGURATION: the same start fails again. UNAVAILABLE: what it needs cannot be had now, the
+    model's files most often. ENGINE: it died.
     """
 
     CONFIGURATION = "configuration"
-    FILES = "files"
+    UNAVAILABLE = "unavailable"
     ENGINE = "engine"
 
 

@@ -51,7 +51,7 @@ _ENDED_BY_ITSELF = (
 # Only the first is the same at every start: supervisors are told not to try again after that code.
 _CODES = {
     StartFault.CONFIGURATION: ExitCode.CONFIGURATION,
-    StartFault.FILES: ExitCode.UNAVAILABLE,
+    StartFault.UNAVAILABLE: ExitCode.UNAVAILABLE,
     StartFault.ENGINE: ExitCode.UNEXPECTED,
 }
 

@@ -33,7 +33,7 @@ class Worker:
 
 FRAMEWORK = RuntimeError("BackendUnknown: whatever")
 BAD_MODEL = EngineStartError("model: 'nowhere' does not exist.", "Give a folder.")
-NO_FILES = EngineStartError("weights are not there", "Look.", StartFault.FILES)
+NO_FILES = EngineStartError("weights are not there", "Look.", StartFault.UNAVAILABLE)
 DIED = EngineStartError("its worker died", "Look.", StartFault.ENGINE)
 STOPPED = StartStopped("the start was interrupted")
 

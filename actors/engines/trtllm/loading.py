@@ -200,7 +200,7 @@ def _blamed(exc: BaseException, model: Path) -> tuple[StartFault, str]:
             arguments = "--extra-engine-args, --override-engine-args, --trtllm.*"
             return StartFault.CONFIGURATION, f"Check the engine arguments ({arguments})."
         case OSError() if _is_about_files(exc, model):
-            return StartFault.FILES, "Look whether all files of the model are there and can be read."
+            return StartFault.UNAVAILABLE, "Look whether all files of the model are there and can be read."
         case _:
             return StartFault.ENGINE, "The log above has what its processes said."
 

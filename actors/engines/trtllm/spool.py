@@ -84,7 +84,7 @@ class Spool:
         raise EngineStartError(
             f"No folder can be made in {tried} for what logits processors tell of themselves.",
             "Make one of them writable, or set TMPDIR.",
-            StartFault.FILES,
+            StartFault.UNAVAILABLE,
         )
 
     @property

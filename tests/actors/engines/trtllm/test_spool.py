@@ -157,7 +157,7 @@ def test_another_place_is_tried(tmp_path: Path) -> None:
     with pytest.raises(EngineStartError, match=r"No folder can be made in .*nowhere") as caught:
         Spool.make([nowhere])
     assert "TMPDIR" in caught.value.hint
-    assert caught.value.fault is StartFault.FILES
+    assert caught.value.fault is StartFault.UNAVAILABLE
 
 
 def test_a_full_disk_reaches_nobody(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
