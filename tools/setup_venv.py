@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LOCK = Path("requirements") / "dev.txt"
 # Measured with pip 23.2 and the CPU build of torch 2.13.0 on x86_64 (the CUDA build adds its libraries).
 SIZE = (
-    "about 430 MB of downloads, 1.6 GB on disk with a CPU build of torch; several GB more with a CUDA build"
+    "about 470 MB of downloads, 1.8 GB on disk with a CPU build of torch; several GB more with a CUDA build"
 )
 HINT = "To choose another build of torch, point pip at its index (environment variable PIP_EXTRA_INDEX_URL)."
 # pip's own lines worth showing: what it works on, and only the files large enough to be waited for.

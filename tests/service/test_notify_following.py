@@ -141,6 +141,27 @@ def test_a_sign_of_life_is_a_turn_of_the_loop() -> None:
     assert set(notifier.events) == {LoopTurned()}
 
 
+def test_signs_of_life_come_three_times_in_the_managers_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes late, or is not taken, is followed by another one in time; it never ends by itself."""
+    notifier, delays_s = NotedNotifier(watchdog_s=30.0), list[float]()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        def call_later(delay_s: float, callback: Any, *words: Any) -> None:
+            delays_s.append(delay_s)
+            if len(delays_s) < 5:
+                callback(*words)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "call_later", call_later)
+            Follower(notifier).beside(NullTelemetry())
+
+    asyncio.run(run())
+    assert delays_s == [10.0] * 5
+    assert notifier.events == [LoopTurned()] * 5
+
+
 def test_without_a_manager_the_graph_speaks_to_its_listener_alone() -> None:
     """Nobody stands between, no timer runs, and discovery is not watched."""
 

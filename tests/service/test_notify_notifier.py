@@ -15,7 +15,7 @@ from protocols.errors import InvalidRequest
 from protocols.telemetry import WorkerState
 from service.exit_codes import ExitCode
 from service.models import ModelInvalid
-from service.notify import Notifier, open_notifier, why_of
+from service.notify import Notifier, complaints, open_notifier, why_of
 from service.notify.events import Ended, Failed, Listed, LoopTurned, Planned, StateChanged
 from service.notify.supervision import Supervision
 from service.stopping import STOP_SIGNALS, StopSignals
@@ -115,6 +115,49 @@ def test_a_fault_of_ours_does_not_silence_the_signs_of_life(
         assert manager.read_until("READY")
         notifier.close()
     assert caplog.text.count("notify.failed error=AssertionError") == 1
+
+
+@pytest.mark.parametrize("what", ["not_taken", "failed"])
+def test_a_log_that_is_broken_does_not_silence_the_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The complaint itself raises: what comes after it is told all the same."""
+    complained = threading.Event()
+
+    def broken(_about: object) -> None:
+        complained.set()
+        raise ValueError("the log is closed")
+
+    monkeypatch.setattr(complaints, what, broken)
+    with Manager(tmp_path) as manager:
+        if what == "not_taken":
+            manager.go()
+        notifier = Notifier(Supervision(address=manager.address, watchdog_s=30.0))
+        tell(notifier, "no event")
+        assert complained.wait(PATIENCE_S)
+        if what == "not_taken":
+            manager.come_back()
+        tell(notifier, *UP, LoopTurned())
+        manager.read_until("WATCHDOG")
+        notifier.close()
+
+
+class Moving:
+    """A start that always gets on."""
+
+    def has_moved(self, _within_s: float) -> bool:
+        return True
+
+
+def test_a_quiet_start_asks_for_time_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told for as long as a large model loads: the thread looks at it by itself."""
+    monkeypatch.setattr("service.notify.notifier.EVERY_S", 0.02)
+    monkeypatch.setattr("service.notify.notifier.Motion", Moving)
+    with Manager(tmp_path) as manager:
+        notifier = Notifier(Supervision(address=manager.address))
+        for _ in range(5):
+            assert manager.read_until("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "120000000"}
+        notifier.close()
 
 
 def test_a_last_word_overtakes_what_waits(tmp_path: Path) -> None:

@@ -166,6 +166,21 @@ def test_a_worker_that_was_drained_before_it_was_listed_is_ready_when_it_is() ->
     assert "READY" in life.hear(Listed())
 
 
+@pytest.mark.parametrize(
+    "by_hand", [(DRAINING,), (DRAINING, DRAINED), (DRAINING, DRAINED, ASLEEP)], ids=["1", "2", "3"]
+)
+def test_a_listing_that_comes_late_says_nothing_of_a_worker_that_was_drained(
+    by_hand: tuple[LifeEvent, ...],
+) -> None:
+    """Frontends may still see it for a moment, and it serves nobody; `resume` says that it is ready."""
+    life, _ = live(PLANNED, LOADING, SERVING, *by_hand)
+    stage = life.stage
+    assert life.hear(Listed()) == {}
+    assert life.stage is stage
+    life.hear(DRAINED)
+    assert life.hear(SERVING) == {"STATUS": "serving smollm2-135m with torch", "READY": "1"}
+
+
 @pytest.mark.parametrize("code", ExitCode)
 def test_every_exit_code_is_explained(code: ExitCode) -> None:
     """Its number and what it means, with or without a reason."""

@@ -61,7 +61,7 @@ def test_signs_of_life_are_given_by_the_process_that_is_meant(pid: str | None) -
     assert take(**SOCKET, WATCHDOG_USEC="30000000", **meant).watchdog_s == 30.0
 
 
-@pytest.mark.parametrize("pid", ["1", "-1", "x", f" {os.getpid()}"])
+@pytest.mark.parametrize("pid", ["0", "1", "-1", "x", f" {os.getpid()}"])
 def test_signs_of_life_of_another_process_are_none_of_our_business(pid: str) -> None:
     """Nothing is wrong with that, so nothing is refused."""
     found = take(**SOCKET, WATCHDOG_USEC="30000000", WATCHDOG_PID=pid)
