@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from service.exit_codes import ExitCode
@@ -90,7 +90,7 @@ class Notifier:
         # The first time is asked for at once: a manager may have little patience.
         asked_s, until_s = time.monotonic() - EVERY_S, math.inf
         while (now_s := time.monotonic()) < until_s:
-            letters.send()
+            self._guard(letters.send)
             if until_s < math.inf and letters.is_up_to_date:
                 return
             if now_s - asked_s >= EVERY_S:
@@ -112,7 +112,9 @@ class Notifier:
         except Exception as exc:
             if not self._has_complained:
                 self._has_complained = True
-                complaints.failed(exc)
+                # The log itself may be what is broken.
+                with suppress(Exception):
+                    complaints.failed(exc)
 
 
 @contextmanager

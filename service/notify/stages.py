@@ -165,8 +165,7 @@ class Life:
             case StateChanged(state):
                 self._on_state(state)
             case Listed():
-                self._is_listed = True
-                self._enter(Stage.SERVING)
+                self._on_listed()
             case DrainProgress(remaining, left_s):
                 self._on_drain(remaining, left_s)
             case Resting(how, is_awake):
@@ -188,6 +187,12 @@ class Life:
             self._enter(Stage.SERVING if self._is_listed else Stage.REGISTERING)
         else:
             self._enter(_STAGE_OF[state])
+
+    def _on_listed(self) -> None:
+        self._is_listed = True
+        # Who was drained by hand meanwhile is not in service, and soon not listed either.
+        if self.stage is Stage.REGISTERING:
+            self._enter(Stage.SERVING)
 
     def _on_drain(self, remaining: int, left_s: float) -> None:
         # The graph tells it once more when nobody is left, after it has said that it is drained.
