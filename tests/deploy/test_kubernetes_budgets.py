@@ -13,10 +13,17 @@ from service.options.budgets import (
     TERMINATION_GRACE_VARIABLE,
     WORKER_TIMEOUT_VARIABLE,
 )
-from tests.deploy.pods import Pod, pods_in, shipped
+from tests.deploy.pods import Pod, named, pods_in, shipped
 from tests.deploy.worker_pods import is_on_gpu, settings_in
 
-PODS = [(f"{path} {pod.owner}", pod) for path, objects in shipped().items() for pod in pods_in(objects)]
+SHIPPED = shipped()
+PODS = [(f"{path} {pod.owner}", pod) for path, objects in SHIPPED.items() for pod in pods_in(objects)]
+DEPLOYMENTS = [
+    (path, one["metadata"]["name"])
+    for path, objects in SHIPPED.items()
+    for one in objects
+    if one["kind"] == "Deployment"
+]
 WORKERS = [pytest.param(pod, id=name) for name, pod in PODS if pod.is_worker]
 FRONTENDS = [pytest.param(pod, id=name) for name, pod in PODS if not pod.is_worker]
 
@@ -102,3 +109,14 @@ def test_what_checks_the_configuration_checks_this_one(pod: Pod, tmp_path: Path)
     assert checked.action == "check_config"
     assert (checked.drain, checked.graph, checked.engine) == (served.drain, served.graph, served.engine)
     assert (checked.model, checked.torch) == (served.model, served.torch)
+    # Tokens of secrets, too, which the option loader of these tests does not see.
+    assert (check["env"], check["envFrom"]) == (pod.main["env"], pod.main["envFrom"])
+
+
+@pytest.mark.parametrize(("path", "name"), DEPLOYMENTS)
+def test_a_rollout_waits_for_as_long_as_a_start_may_take(path: str, name: str) -> None:
+    """It is not called failed (after 600 s by default) while the startup probe still gives a pod time."""
+    spec = named(SHIPPED[path], "Deployment", name)["spec"]
+    probe = spec["template"]["spec"]["containers"][0].get("startupProbe", {})
+    start_s = probe.get("failureThreshold", 0) * probe.get("periodSeconds", 0)
+    assert start_s + spec["minReadySeconds"] + 120 <= spec.get("progressDeadlineSeconds", 600)
