@@ -119,6 +119,21 @@ def test_the_worker_s_budgets_fit_into_the_time_until_it_is_killed() -> None:
     assert not settings.drain.environment.keys() & environ.keys()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_cannot_start_is_not_tried_for_ever(name: str) -> None:
+    """A mistake (code 2) is one the next time, too: it is given up, and "--wait" says so."""
+    policy, _, times = str(SERVICES[name].raw["restart"]).partition(":")
+    assert policy == "on-failure"
+    assert 1 <= int(times) <= 5
+
+
+def test_a_frontend_has_time_to_end_its_streams() -> None:
+    """Five seconds, its own default, and as long again to end."""
+    frontend = SERVICES["frontend"]
+    assert "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS" not in environ_of(frontend)
+    assert frontend.stop_grace_s >= 5 + 5
+
+
 def test_the_worker_stops_before_those_who_bring_its_answers_away() -> None:
     """Compose stops in the reverse order of waiting: worker, frontend, etcd."""
     assert "frontend" in SERVICES["worker"].waits_for

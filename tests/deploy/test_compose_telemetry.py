@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
+def hours(text: str) -> float:
+    """A duration as Prometheus and Tempo write it."""
+    return int(text[:-1]) * {"s": 1 / 3600, "m": 1 / 60, "h": 1, "d": 24, "w": 168}[text[-1]]
+
+
 def listens(name: str) -> set[int]:
     """The ports of a service in its container."""
     return {port.inside for port in SERVICES[name].ports}
@@ -53,6 +59,20 @@ def test_prometheus_accepts_its_configuration_and_the_rules() -> None:
     for name in ("prometheus.yml", "rules", "targets"):
         assert mounted("prometheus", f"/etc/prometheus/{name}") == FOLDER / name
     assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES["prometheus"].argv
+
+
+def test_prometheus_keeps_what_its_rules_look_back_on() -> None:
+    """The longest window of a rule, and as much again, so that an incident can be looked at after it."""
+    texts = [file.read_text(encoding="utf-8") for file in (FOLDER / "rules").glob("*.yml")]
+    windows = [hours(found) for text in texts for found in re.findall(r"\[(\d+[smhdw])\]", text)]
+    (flag,) = [word for word in SERVICES["prometheus"].argv if "retention.time=" in word]
+    assert max(windows) >= 72
+    assert hours(flag.partition("=")[2]) >= 2 * max(windows)
+
+
+def test_tempo_keeps_the_traces_of_a_day() -> None:
+    """Who looks at an alert of the night finds the traces that the dashboard leads to."""
+    assert hours(load(FOLDER / "tempo.yaml")["compactor"]["compaction"]["block_retention"]) >= 24
 
 
 def test_every_file_of_rules_and_targets_is_read() -> None:
