@@ -156,6 +156,7 @@ class ActorEngine(LLMEngine):
         # Never later than the exit guard: a signal that no handler gets to see is answered in time too.
         stand_s = min(self._plan.graph.hang_timeout_s, self._plan.budgets.guard_at_s / LATEST)
         self._loop_guard = LoopGuard(self._loop, stand_s, self.notifier.last_word)
+        self._follower.guarded(self._loop_guard.longest_s)
         try:
             if self._signals.is_asked:
                 raise StartStopped("a stop was asked for before the start")

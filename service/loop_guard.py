@@ -34,6 +34,11 @@ class LoopGuard:
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="loop-guard", daemon=True).start()
 
+    @property
+    def longest_s(self) -> float:
+        """For how long at most a loop may stand still before the process is ended."""
+        return self._timeout_s * LATEST
+
     def stop(self) -> None:
         """From here on the loop may stand still. Idempotent; any thread."""
         self._over.set()

@@ -14,6 +14,8 @@ from service.notify.notifier import Notifier
 
 # Signs of life for each time-out: one that comes late is followed by another one in time.
 _SIGNS = 3
+# When the loop stops, its last sign may be nearly as old as the next one would have been.
+_LEFT_SHARE = (_SIGNS - 1) / _SIGNS
 # How often to look whether frontends find this worker.
 _LOOK_S = 0.1
 
@@ -63,6 +65,12 @@ class Follower:
         if self._notifier.watchdog_s is not None:
             self._turn(asyncio.get_running_loop(), self._notifier.watchdog_s / _SIGNS)
         return Overheard(listener, self._notifier)
+
+    def guarded(self, longest_s: float) -> None:
+        """The worker waits that long itself for a loop that stands still; so should the manager."""
+        watchdog_s = self._notifier.watchdog_s
+        if watchdog_s is not None and watchdog_s * _LEFT_SHARE < longest_s:
+            complaints.impatient(watchdog_s, watchdog_s * _LEFT_SHARE, longest_s)
 
     def opened(self, endpoint: Any) -> None:
         """The framework is about to list the endpoint: it says so before it does it, and never again."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from service.options import EngineChoiceError, choose_engine
 from service.options.known_names import FRAMEWORK_VARIABLES
 from service.options.tables import OPTIONS
 from tests.deploy.compose_files import REPOSITORY
@@ -63,10 +65,18 @@ def test_every_worker_starts_with_its_files(instance: str, is_on_gpu: bool) -> N
     settings = settings_of([], environ_of(instance, **more), ON_GPU if is_on_gpu else ON_CPU)
     assert settings.warnings == ()
     assert settings.model.model == ("Qwen/Qwen3-0.6B" if is_on_gpu else "smollm2-135m")
-    assert settings.engine.requested == ("auto" if is_on_gpu else "torch")
+    assert settings.engine.requested == ("trtllm" if is_on_gpu else "torch")
     assert settings.runtime.discovery_backend == "etcd"
     assert settings.runtime.system_port == 8081 + int(instance)
     assert environ_of(instance)["CUDA_VISIBLE_DEVICES"] == instance
+
+
+def test_a_worker_without_tensorrt_llm_does_not_serve_with_another_engine() -> None:
+    """A GPU, torch, and an installation without the extra: the start ends, and says what is missing."""
+    facts = replace(ON_GPU, tensorrt_installed=False, tensorrt_version="")
+    settings = settings_of([], environ_of("0"), facts)
+    with pytest.raises(EngineChoiceError, match="tensorrt"):
+        choose_engine(settings.engine.requested, facts, settings.engine.tensorrt_options)
 
 
 def test_nothing_listens_beyond_this_machine() -> None:

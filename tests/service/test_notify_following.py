@@ -162,6 +162,25 @@ def test_signs_of_life_come_three_times_in_the_managers_patience(monkeypatch: py
     assert notifier.events == [LoopTurned()] * 5
 
 
+@pytest.mark.parametrize(("watchdog_s", "is_enough"), [(None, True), (19.0, False), (20.0, True)])
+def test_a_manager_that_is_less_patient_than_the_loop_guard_is_warned_of(
+    open_worker: OpenWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    watchdog_s: float | None,
+    is_enough: bool,
+) -> None:
+    """The guard waits 13 s here and knows why; two thirds of 19 s are less. What to set is said."""
+    monkeypatch.setattr("service.engine.Notifier", lambda: NotedNotifier(watchdog_s))
+    with open_worker() as worker:
+        worker.open()
+    lines = [record.getMessage() for record in caplog.records if "notify.impatient" in record.getMessage()]
+    assert len(lines) == (0 if is_enough else 1)
+    for line in lines:
+        for words in ("WATCHDOG_USEC=19000000", " 12.6667 s", " 13 s ", "--engine-hang-timeout", "=20 "):
+            assert words in line
+
+
 def test_without_a_manager_the_graph_speaks_to_its_listener_alone() -> None:
     """Nobody stands between, no timer runs, and discovery is not watched."""
 

@@ -24,7 +24,7 @@ OF_OTHERS = {
     *("--timeout", "--target", "--for", "--url", "--last", "--slowest", "--failed", "--html", "--json"),
     *("--http-port", "--migration-limit", "--router-mode", "--enforce-disagg", "--init"),
     *("--figures", "--moments", "--minutes", "--full", "--quick", "--only"),
-    *("--build", "--now", "--wait", "--stop-timeout"),
+    *("--build", "--now", "--wait", "--stop-timeout", "--no-deps"),
     *("--x", "--no-x"),
 }
 
