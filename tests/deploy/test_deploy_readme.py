@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import promql_parser
 import pytest
 
 from service.options.budgets import OperatorTimes, plan_budgets
-from tests.deploy import references
-from tests.deploy.pods import DEPLOY, REPOSITORY, pods_in, shipped
+from tests.deploy import kustomize, references
+from tests.deploy.kustomize import Object
+from tests.deploy.pods import DEPLOY, PLAIN, REPOSITORY, VARIANTS, Pod, pods_in, shipped
 from tests.tooling.test_page_links import broken
 
 PAGE = DEPLOY / "README.md"
@@ -19,6 +21,9 @@ PATH = re.compile(r"(?<![\w./-])deploy/[\w./-]*[\w]")
 ROW = re.compile(r"^\| (\d+)[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", re.MULTILINE)
 # Beyond the last exit: what the kubelet, or whoever else counts, may be late.
 RESERVE_S = 10
+PODS = [
+    pytest.param(p, id=f"{path} {p.owner}") for path, objects in shipped().items() for p in pods_in(objects)
+]
 
 
 def section(heading: str) -> str:
@@ -95,10 +100,70 @@ def test_the_query_asks_for_a_metric_of_ours() -> None:
     assert f"| `{metric.removesuffix('_bucket')}` | histogram |" in metrics
 
 
-@pytest.mark.parametrize("number", ["maxSurge: 1", "maxUnavailable: 0", "--migration-limit 3"])
-def test_what_it_says_of_the_manifests_is_in_them(number: str) -> None:
-    """Settings that the page quotes are those of the files."""
-    files = "".join(f.read_text(encoding="utf-8") for f in (DEPLOY / "kubernetes").rglob("*.yaml"))
-    quoted = number.replace("--migration-limit 3", 'args: [--migration-limit, "3"]')
-    assert number in TEXT
-    assert quoted in files
+def deployments() -> list[Object]:
+    """Of all plain variants, with the frontends of each."""
+    return [one for objects in shipped().values() for one in objects if one["kind"] == "Deployment"]
+
+
+def test_each_deployment_is_updated_as_the_page_says() -> None:
+    """The page's two numbers are those of every one, and so are the ten seconds that a new pod is ready."""
+    assert "(`maxSurge: 1`, `maxUnavailable: 0`)" in TEXT
+    assert "is ready for ten" in TEXT
+    assert len(deployments()) == 7
+    for one in deployments():
+        assert one["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        assert one["spec"]["minReadySeconds"] == 10
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_each_pod_is_as_the_page_says(pod: Pod) -> None:
+    """Moved requests, preStop, and what a cache holds: of every pod of that kind, not of one of them."""
+    assert "(`--migration-limit 3`)" in TEXT
+    assert "into an `emptyDir` of 10 GiB, 2 GiB for CPUs" in TEXT
+    assert "Frontends do have one, 10 s of sleep" in TEXT
+    if not pod.is_worker:
+        assert pod.main["args"] == ["--migration-limit", "3"]
+        assert pod.main["lifecycle"] == {"preStop": {"sleep": {"seconds": 10}}}
+        return
+    assert "lifecycle" not in pod.main
+    (cache,) = [one for one in pod.spec["volumes"] if one["name"] == "cache"]
+    is_on_gpu = "nvidia.com/gpu" in pod.main["resources"]["limits"]
+    assert cache["emptyDir"]["sizeLimit"] == ("10Gi" if is_on_gpu else "2Gi")
+
+
+def test_commands_work_in_the_order_of_the_page() -> None:
+    """The namespace is made before anything is put into it, and everything is put into that one."""
+    first_section = TEXT.index("\n## Before the first apply\n")
+    made = TEXT.index("kubectl create namespace dynamo")
+    needs = re.compile(r"kubectl (?!create namespace|get crd|drain|describe|label)[^`\n]*")
+    for found in needs.finditer(TEXT):
+        words = found[0]
+        assert "-n dynamo " in f"{words} " or re.search(r"apply -[kf] deploy/", words), words
+        assert not words.startswith("kubectl apply -f deploy/kubernetes"), words
+        assert found.start() > made or found.start() < first_section, words
+    assert {kustomize.read(PLAIN / name)["namespace"] for name in (*VARIANTS, "monitoring")} == {"dynamo"}
+
+
+WAYS_BACK = [
+    "kubectl -n dynamo rollout undo",
+    "kubectl apply -n dynamo -f -   # rollback",
+    "--no-build --wait",
+    "systemctl start dynamo-actor-worker@0",
+]
+
+
+@pytest.mark.parametrize("way", WAYS_BACK)
+def test_every_path_has_a_way_back(way: str) -> None:
+    """A command for plain variants, graphs, compose and systemd."""
+    assert way in section("Upgrade and rollback")
+
+
+def test_nobody_is_told_to_install_what_nobody_publishes() -> None:
+    """The package is in no index: what is installed is the wheel that was built, of this version."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wheel = f"dist/dynamo_actor_worker-{project['version']}-py3-none-any.whl"
+    for page in (PAGE, REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
+        for words in re.findall(r"pip install ([^\n#`]*)", page.read_text(encoding="utf-8")):
+            assert "dynamo-actor-worker" not in words, (page.name, words)
+            if "dynamo_actor_worker" in words:
+                assert wheel in words, (page.name, words)

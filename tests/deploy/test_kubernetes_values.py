@@ -167,7 +167,7 @@ def test_volumes_belong_to_who_writes_them(pod: Pod) -> None:
 
 @pytest.mark.parametrize("path", ["plain/disagg", "dynamo/disagg.yaml"])
 def test_only_decode_workers_overlap_their_steps(path: str) -> None:
-    """TensorRT-LLM does not overlap those of a worker that only reads prompts; without it answers are slower."""
+    """TensorRT-LLM has none in a worker that only reads prompts; without them answers are slower."""
     texts = {
         name: text
         for one in SHIPPED[path]
