@@ -109,10 +109,13 @@ def test_each_deployment_is_updated_as_the_page_says() -> None:
     """The page's two numbers are those of every one, and so are the ten seconds that a new pod is ready."""
     assert "(`maxSurge: 1`, `maxUnavailable: 0`)" in TEXT
     assert "is ready for ten" in TEXT
+    assert "status` gives up after 7500 s without progress" in TEXT
     assert len(deployments()) == 7
     for one in deployments():
         assert one["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
         assert one["spec"]["minReadySeconds"] == 10
+        is_frontend = one["metadata"]["name"] == "dynamo-frontend"
+        assert one["spec"].get("progressDeadlineSeconds") == (None if is_frontend else 7500)
 
 
 @pytest.mark.parametrize("pod", PODS)
@@ -135,7 +138,7 @@ def test_commands_work_in_the_order_of_the_page() -> None:
     """The namespace is made before anything is put into it, and everything is put into that one."""
     first_section = TEXT.index("\n## Before the first apply\n")
     made = TEXT.index("kubectl create namespace dynamo")
-    needs = re.compile(r"kubectl (?!create namespace|get crd|drain|describe|label)[^`\n]*")
+    needs = re.compile(r"kubectl (?!-n monitoring|create namespace|get crd|drain|describe|label)[^`\n]*")
     for found in needs.finditer(TEXT):
         words = found[0]
         assert "-n dynamo " in f"{words} " or re.search(r"apply -[kf] deploy/", words), words
