@@ -50,7 +50,7 @@ _STEADY: tuple[tuple[str, str, int], ...] = (
     ("rejected_total", 'reason="other"', 0),
     ("spans_lost_total", 'reason="export_failed"', 0),
     ("telemetry_errors_total", 'listener="log"', 0),
-    ("bound_reached_total", 'bound="unknown_keys"', 0),
+    ("bound_reached_total", 'bound="control_calls"', 0),
 )
 
 

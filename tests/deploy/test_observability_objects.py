@@ -52,6 +52,17 @@ def test_the_rule_object_has_every_group_of_every_file(prometheus_rule: Any) -> 
     assert prometheus_rule["spec"]["groups"] == [group for path in FILES for group in read(path)["groups"]]
 
 
+def test_the_rule_object_says_by_which_label_it_is_found(prometheus_rule: Any) -> None:
+    """The usual chart passes over rules without the name of its release: the command stands at the top."""
+    top = (OBJECTS / "prometheus-rule.yaml").read_text(encoding="utf-8").partition("\napiVersion")[0]
+    place = prometheus_rule["metadata"]
+    command = f"kubectl -n {place['namespace']} label prometheusrule {place['name']} release=NAME"
+    page = (REPOSITORY / "deploy" / "README.md").read_text(encoding="utf-8")
+    assert command in top
+    assert command in page
+    assert "kubectl -n dynamo label podmonitor dynamo-frontend dynamo-backend release=NAME" in page
+
+
 def test_prometheus_accepts_the_groups_of_the_rule_object(prometheus_rule: Any, tmp_path: Path) -> None:
     """What the operator makes of it is a file of rules."""
     path = tmp_path / "rules.yml"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import promql_parser
 import pytest
 
 from protocols.bounds import Bound
+from protocols.telemetry import WorkerState
 from service.options.budgets import OperatorTimes, plan_budgets
 from tests.deploy.promql import asked_by, grouping_labels, metrics_of
 from tests.deploy.rule_files import (
@@ -28,11 +30,13 @@ from tests.deploy.rule_files import (
 from tests.deploy.served_metrics import BRIDGE_LABELS, FREE_LABELS, OF_OTHERS, SCRAPE_LABELS, served
 from tests.e2e.servers import tool
 
+PROMETHEUS = REPOSITORY / "deploy" / "observability" / "prometheus.yml"
 OPERATIONS = REPOSITORY / "docs" / "operations.md"
 WINDOW = re.compile(r"(?<=\[)\w+(?=\])|(?<=rate)(?:5m|30m|1h|2h|6h|1d|3d)\b")
 SEVERITIES = {"critical", "warning"}
-# What a pager needs of a drain: the budgets of deploy/ (--drain-timeout 120, the framework's grace of 5 s).
-DRAIN_S, GRACE_S = 120.0, 5.0
+# What a pager needs of a drain: the budgets of deploy/ (--drain-timeout 120, the framework's grace of 5 s,
+# a pod's 150 s).
+DRAIN_S, GRACE_S, KILLED_S = 120.0, 5.0, 150.0
 # What is written under every runbook, in this order.
 PARTS = ("Means", "Clients", "Look first", "Do", "Escalate")
 
@@ -193,9 +197,37 @@ def test_bounds_that_are_reached_every_day_alert_nobody() -> None:
     assert set(match.words) == daily | {Bound.KV_BLOCKS.value}
 
 
-def test_a_drain_over_its_budget_is_one_that_outlives_the_hard_exit() -> None:
-    """By the worker's own arithmetic; one that takes all of its budget is none."""
+def test_a_drain_over_its_budget_is_told_before_it_is_killed_and_one_within_it_never() -> None:
+    """By the worker's own arithmetic: begin and end are each seen one scrape late, and one evaluation."""
     (alert,) = (alert for alert in ALERTS if alert.name == "DynamoActorDrainOverBudget")
-    budgets = plan_budgets(DRAIN_S, OperatorTimes(grace_s=GRACE_S))
-    after_s = promql_parser.parse_duration(alert.for_).total_seconds()
-    assert budgets.hard_exit_s < after_s <= budgets.hard_exit_s + 15
+    (every,) = {group["interval"] for group in groups() if alert.name in names_in(group)}
+    budgets = plan_budgets(DRAIN_S, OperatorTimes(grace_s=GRACE_S, termination_grace_s=KILLED_S))
+    after_s, every_s = _seconds(alert.for_), _seconds(every)
+    scrape_s = _seconds(read(PROMETHEUS)["scrape_configs"][1]["scrape_interval"])
+    assert budgets.drain_until_s - budgets.grace_s + scrape_s < after_s
+    assert budgets.grace_s + scrape_s + every_s + after_s < KILLED_S
+    assert metrics_of(alert.expression) == {"dynamo_actor_worker_state"}
+    (asked,) = asked_by(alert.expression)
+    assert [match.words for match in asked.matches] == [(WorkerState.DRAINING.value,)]
+
+
+def test_what_reads_a_day_or_more_is_computed_once_a_minute() -> None:
+    """Three days of samples every ten seconds would be most of what a small Prometheus does."""
+    reading = [group for group in groups() if group["name"] in {rule.group for rule in RECORDINGS}]
+    reading += [group for group in groups() if group["name"] == "dynamo-actor-slo"]
+    assert len(reading) == 4
+    assert {group["interval"] for group in reading} == {"1m"}
+
+
+def groups() -> list[dict[str, Any]]:
+    """Of all files, as they are written."""
+    return [group for path in FILES for group in read(path)["groups"]]
+
+
+def names_in(group: dict[str, Any]) -> set[str]:
+    """Of its alerts."""
+    return {rule["alert"] for rule in group["rules"] if "alert" in rule}
+
+
+def _seconds(duration: str) -> float:
+    return promql_parser.parse_duration(duration).total_seconds()

@@ -12,6 +12,8 @@ from tests.deploy.rule_files import ALERTS, RECORDINGS, Rule, name_of
 
 # A second, over the long window; below it nobody is woken up for a single request.
 FLOOR = 0.05
+# What else it takes to wake somebody up for lost requests: so many of them in the long window.
+LEAST_LOST = 10
 MONTH_H = 30 * 24
 HOURS = {"1h": 1, "6h": 6, "1d": 24, "3d": 72}
 
@@ -41,13 +43,20 @@ LEVELS = (
 
 
 def expected(pairs: tuple[Pair, ...], bad: str, counted: str, budget: float) -> str:
-    """The whole expression."""
+    """The whole expression. Of a budget so small that a few requests burn it fast, they are counted, too."""
     return " or ".join(
         f"( component:dynamo_actor_{bad}:ratio_rate{pair.long} > {_threshold(pair.factor, budget)}"
         f" and component:dynamo_actor_{bad}:ratio_rate{pair.short} > {_threshold(pair.factor, budget)}"
-        f" and component:dynamo_actor_{counted}:rate{pair.long} > {FLOOR} )"
+        f" and component:dynamo_actor_{counted}:rate{pair.long} > {FLOOR}{_least(pair, bad, budget)} )"
         for pair in pairs
     )
+
+
+def _least(pair: Pair, bad: str, budget: float) -> str:
+    seconds = HOURS[pair.long] * 3600
+    if FLOOR * seconds * pair.factor * budget >= LEAST_LOST:
+        return ""
+    return f" and component:dynamo_actor_{bad}:rate{pair.long} * {seconds} >= {LEAST_LOST}"
 
 
 def _threshold(factor: float, budget: float) -> str:

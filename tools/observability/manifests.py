@@ -16,6 +16,10 @@ _HEADER = """\
 # Lines of the dashboard, which nobody reads here.
 _LONG_LINES = "# yamllint disable rule:line-length\n"
 _NAMESPACE = "monitoring"
+_SELECTED = """\
+kube-prometheus-stack looks only at rules with the label of its own Helm release, and says nothing of others:
+#   kubectl -n monitoring label prometheusrule dynamo-actor-worker release=NAME
+# Which label it is: kubectl -n monitoring get prometheus -o jsonpath='{.items[*].spec.ruleSelector}'"""
 _LABELS = {"app.kubernetes.io/name": "dynamo-actor-worker", "app.kubernetes.io/part-of": "dynamo"}
 
 
@@ -54,7 +58,7 @@ def prometheus_rule(files: list[Path]) -> str:
     groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
     return _written(
         "deploy/observability/rules",
-        "Where your Prometheus selects rules by a label (ruleSelector; often `release`), add that one.",
+        _SELECTED,
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",
