@@ -129,7 +129,7 @@ _LEGEND: JsonObject = {"displayMode": "list", "placement": "bottom", "showLegend
 _OPTIONS: Mapping[Kind, JsonObject] = {
     Kind.STAT: {
         "colorMode": "value",
-        "graphMode": "area",
+        "graphMode": "none",
         "textMode": "auto",
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
     },
@@ -161,7 +161,8 @@ def _options(kind: Kind) -> JsonObject:
 
 
 def _target(query: Query, letter: str, kind: Kind) -> JsonObject:
-    is_table = kind is Kind.TABLE
+    # What is true now: the last value of a range is still there long after its worker has gone.
+    is_now = kind in {Kind.TABLE, Kind.STAT}
     formats = {Kind.HEATMAP: "heatmap", Kind.TABLE: "table"}
     return {
         "refId": letter,
@@ -170,6 +171,6 @@ def _target(query: Query, letter: str, kind: Kind) -> JsonObject:
         "expr": query.expression,
         "legendFormat": query.legend or "__auto",
         "format": formats.get(kind, "time_series"),
-        "instant": is_table,
-        "range": not is_table,
+        "instant": is_now,
+        "range": not is_now,
     }

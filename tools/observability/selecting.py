@@ -22,6 +22,11 @@ def ours(name: str, **own: str) -> str:
     return f"dynamo_actor_{name}{{{', '.join((*chosen, WORKERS))}}}"
 
 
+def or_none(expression: str) -> str:
+    """0 where nobody is left who could say a number: a count of nobody is nought, not unknown."""
+    return f"{expression} or vector(0)"
+
+
 def of_others(series: str) -> str:
     """A series of the framework or an engine, of the chosen workers only."""
     return f"{series} and on (job, instance) {ours('build_info')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.observability.panels import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, Panel, Query, Row, Unit, figure
-from tools.observability.selecting import BY_WORKER, POOL, WHO, ours, quantile, total_rate
+from tools.observability.selecting import BY_WORKER, POOL, WHO, or_none, ours, quantile, total_rate
 
 # Over all of the time that is shown.
 _GOOD = f"sum(increase({ours('requests_total', outcome='completed|stopped_by_frontend')}[$__range]))"
@@ -21,7 +21,7 @@ OVERVIEW = Row(
                 "it is 0, or fewer than replicas for longer than a model loads: a worker that loads shows"
                 " no figures yet.",
             ),
-            f"sum({ours('worker_state', state='serving')})",
+            or_none(f"sum({ours('worker_state', state='serving')})"),
             Unit.NONE,
             (None, RED),
             (1, GREEN),
@@ -33,7 +33,7 @@ OVERVIEW = Row(
                 "as your clients are.",
                 "it falls to nothing while clients ask: look at frontends.",
             ),
-            total_rate("requests_total"),
+            or_none(total_rate("requests_total")),
             Unit.PER_SECOND,
         ),
         figure(
@@ -83,7 +83,7 @@ OVERVIEW = Row(
                 "as requests are.",
                 "it falls while requests wait.",
             ),
-            total_rate("tokens_total", direction="output"),
+            or_none(total_rate("tokens_total", direction="output")),
             Unit.RATE,
         ),
         figure(
@@ -93,7 +93,7 @@ OVERVIEW = Row(
                 "below --max-live times workers.",
                 "it grows and does not come back.",
             ),
-            f"sum({ours('requests_live')})",
+            or_none(f"sum({ours('requests_live')})"),
             Unit.NONE,
         ),
         figure(
@@ -103,7 +103,7 @@ OVERVIEW = Row(
                 "0, and one after the other in a rollout.",
                 "it stays up: Life of workers says which and for how long.",
             ),
-            f"sum({ours('worker_state', state='draining|drained|stopping|failed')})",
+            or_none(f"sum({ours('worker_state', state='draining|drained|stopping|failed')})"),
             Unit.NONE,
             (None, GREEN),
             (1, ORANGE),
