@@ -30,7 +30,8 @@ LABEL_COLUMNS = ["label", "value", "meaning"]
 # Of each of these the values are explained elsewhere: its own table, the operator's words, or the row.
 ELSEWHERE = {"bound", "processor", "memory", "version", "engine", "framework_version"}
 COMMON = {"model_name", "engine_type"}
-NAME = re.compile(rf"\b{PREFIX}[a-z0-9_]+")
+# The wheel in dist/ has the same beginning, and is no metric.
+NAME = re.compile(rf"(?<!dist/)\b{PREFIX}[a-z0-9_]+")
 
 
 class _Nothing:
