@@ -43,9 +43,10 @@ from service.death import DeathPath
 from service.discovery import Discovery
 from service.engine_metrics import bridge_engine_metrics
 from service.kv_publishing import KvPublishing
+from service.last_scrape import LastScrape
 from service.loop_guard import LATEST, LoopGuard
 from service.notify import Follower, Notifier
-from service.options.budgets import READ_S
+from service.options.budgets import FLUSH_S, READ_S
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.registration import engine_config
@@ -89,6 +90,7 @@ class ActorEngine(LLMEngine):
         self.discovery = Discovery(lambda: self.is_stopping, self.kv.forgotten, recorder.bound_reached)
         self.notifier = notifier or Notifier()
         self._follower = Follower(self.notifier)
+        self._last_scrape = LastScrape()
         self.death = DeathPath(signals, self.discovery, self.notifier)
         self._controls = Controls(self, plan)
 
@@ -223,7 +225,9 @@ class ActorEngine(LLMEngine):
         """
         if self._graph is None or self._supervisor is None:
             return None
-        return await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
+        report = await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
+        self._last_scrape.all_counted(report)
+        return report
 
     def ladder_from_now(self) -> DrainLadder:
         """The budgets, counted from when the stop was asked for."""
@@ -261,11 +265,12 @@ class ActorEngine(LLMEngine):
         supervisor = self._supervisor
         if supervisor is None:
             return
-        read_by_s = self._asked_s() + self._plan.budgets.read_by_s
+        asked_s, budgets = self._asked_s(), self._plan.budgets
+        read_by_s = asked_s + budgets.read_by_s
         if self._graph is None:
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
-        await self.drain()
+        report = await self.drain()
         if self.death.is_dead:
             # Everybody's last word is an error, and whoever asked can ask another worker.
             read_by_s = min(read_by_s, time.monotonic() + READ_S)
@@ -280,6 +285,7 @@ class ActorEngine(LLMEngine):
         self.kv.close()
         if self._loop_lag is not None:
             self._loop_lag.cancel()
+        await self._wait_scraped(report, asked_s + budgets.return_by_s - FLUSH_S)
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
         await asyncio.to_thread(self._recorder.shutdown)
         if self._loop_guard is not None:
@@ -293,6 +299,8 @@ class ActorEngine(LLMEngine):
 
     async def register_prometheus(self, metrics: EngineMetrics) -> None:
         """Put our registry behind the framework's one ``/metrics``."""
+        if self._plan.has_system_server:
+            self._last_scrape.watch(metrics)
         register_engine_registry(metrics, self._recorder.registry, prefix_filters=[PREFIX])
         bridge_engine_metrics(metrics, self._engine.name)
 
@@ -343,6 +351,12 @@ class ActorEngine(LLMEngine):
         if failure is not None and self._start_failure is None and not self.death.is_dead:
             get_logger("service.engine").error("worker.stop_failed", exc_info=failure)
 
+    async def _wait_scraped(self, report: DrainReport | None, until_s: float) -> None:
+        """Where requests were lost, and nobody is in a hurry."""
+        lost = 0 if report is None else report.interrupted - report.moved
+        if lost > 0 and not self.death.is_dead and not self._signals.is_forced:
+            await self._last_scrape.wait(lost, until_s)
+
     def _asked_s(self) -> float:
         """From when the budgets count: the first signal, or, where none was seen, a grace ago.
 
@@ -358,7 +372,9 @@ class ActorEngine(LLMEngine):
         self._tell_loop(self._on_signal, count)
 
     def _on_signal(self, count: int) -> None:
-        """A start is given up; a second signal ends a drain now; one after the end changes nothing."""
+        """A start is given up; a second signal ends a drain, and the wait for a scrape, now."""
+        if count > 1:
+            self._last_scrape.give_up()
         if self._supervisor is None:
             return
         if self._graph is None:

@@ -21,6 +21,7 @@ class ServingPlan:
     is_loopback: whether control routes can be reached from this machine only.
     publishes_kv_events: whether routers are told what lies in the KV cache.
     role: what this worker does of a request.
+    has_system_server: whether anybody can read its ``/metrics``.
     """
 
     graph: GraphSettings
@@ -33,3 +34,4 @@ class ServingPlan:
     logits_processors: LogitsProcessorSpec | None = None
     publishes_kv_events: bool = False
     role: Stage = Stage.WHOLE
+    has_system_server: bool = False

@@ -103,6 +103,7 @@ class FacadeWorker(BridgeDriver):
         recorder: Any = None,
         publishes_kv_events: bool = False,
         role: Stage = Stage.WHOLE,
+        has_system_server: bool = False,
         **settings: Any,
     ) -> None:
         self.events: list[str] = []
@@ -119,6 +120,7 @@ class FacadeWorker(BridgeDriver):
             is_loopback=is_loopback,
             publishes_kv_events=publishes_kv_events,
             role=role,
+            has_system_server=has_system_server,
         )
         facade = ActorEngine(plan, self.engine, cast("Any", self.recorder), self.signals)
         super().__init__(facade, loop)
