@@ -19,7 +19,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+(?:\.[\w.]+)?")
 ARGUMENT = re.compile(rf"`(?:--trtllm\.)?((?:{'|'.join(SECTIONS)})\.\w+)")
 # Letters of a report's name on the pages, and where it is kept.
 TRACKERS = {"d": "ai-dynamo/dynamo", "t": "NVIDIA/TensorRT-LLM", "x": "NVIDIA/TensorRT"}
-# Options of others: of sub-commands, the frontend, tests and benchmarks, an init, Docker, systemd; and examples.
+# Options of others: sub-commands, the frontend, tests and benchmarks, an init, Docker, systemd; and examples.
 OF_OTHERS = {
     *("--timeout", "--target", "--for", "--url", "--last", "--slowest", "--failed", "--html", "--json"),
     *("--http-port", "--migration-limit", "--router-mode", "--enforce-disagg", "--init"),
