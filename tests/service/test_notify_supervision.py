@@ -54,14 +54,16 @@ def test_all_variables_are_taken_out_of_the_environment() -> None:
     assert environ == {"HOME": "/"}
 
 
-@pytest.mark.parametrize("pid", [None, "", str(os.getpid())])
+@pytest.mark.parametrize("pid", [None, "", str(os.getpid())], ids=["unset", "empty", "ours"])
 def test_signs_of_life_are_given_by_the_process_that_is_meant(pid: str | None) -> None:
     """The variable for the process may be missing."""
     meant = {} if pid is None else {"WATCHDOG_PID": pid}
     assert take(**SOCKET, WATCHDOG_USEC="30000000", **meant).watchdog_s == 30.0
 
 
-@pytest.mark.parametrize("pid", ["0", "1", "-1", "x", f" {os.getpid()}"])
+@pytest.mark.parametrize(
+    "pid", ["0", "1", "-1", "x", f" {os.getpid()}"], ids=["0", "1", "-1", "x", "ours and a blank"]
+)
 def test_signs_of_life_of_another_process_are_none_of_our_business(pid: str) -> None:
     """Nothing is wrong with that, so nothing is refused."""
     found = take(**SOCKET, WATCHDOG_USEC="30000000", WATCHDOG_PID=pid)
