@@ -75,6 +75,9 @@ def serve_command(argv: Sequence[str], signals: StopSignals, notifier: Notifier)
             case "serve":
                 return _serve(settings, signals, notifier)
     except (EngineChoiceError, EngineStartError, ModelInvalid, ModelUnavailable, UnsupportedFramework) as exc:
+        if signals.owed_code is not None:
+            # A signal's own end, as another error.
+            return signals.owed_code
         notifier.tell(Failed(why_of(exc)))
         return _complain(exc, code_before_the_framework(exc))
 
@@ -159,7 +162,8 @@ def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | No
     cause = worker.start_failure
     if worker.death.is_dead or signals.is_forced:
         return ExitCode.FORCED
-    if isinstance(cause, StartStopped) or (failure is None and signals.is_asked):
+    was_stopped = isinstance(cause, StartStopped) or signals.owed_code is not None
+    if was_stopped or (failure is None and signals.is_asked):
         return ExitCode.PLANNED
     if failure is None:
         return _complain(_ENDED_BY_ITSELF, ExitCode.UNAVAILABLE)

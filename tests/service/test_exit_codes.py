@@ -60,6 +60,16 @@ TABLE: list[Row] = [
 ]
 
 
+def test_a_signals_own_end_as_another_error_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    """It met a class that was being made, inside of the framework's start: nobody has to look."""
+    stop = StopSignals()
+    stop.note()
+    stop.owed_code = ExitCode.PLANNED
+    worker: Any = Worker(was_started=False)
+    assert exit_code(worker, stop, FRAMEWORK) is ExitCode.PLANNED
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("row", TABLE, ids=str)
 def test_the_exit_code_says_how_it_ended(row: Row, capsys: pytest.CaptureFixture[str]) -> None:
     """One row of the table; what is not planned or forced says why on stderr, one line at least."""

@@ -63,8 +63,8 @@ def value_at(tree: Tree, path: str) -> object:
 def merge(weak: Tree, strong: Tree, losers: list[str], path: str = "") -> Tree:
     """Both trees, the strong one over the weak one, objects inside of each other.
 
-    A line goes to ``losers`` for each value that somebody gave and somebody else replaces with another.
-    Neither tree is changed.
+    A line goes to ``losers`` for each value that somebody gave and somebody else replaces with another. An
+    empty object that is filled has lost nothing. Neither tree is changed.
     """
     merged = dict(weak)
     for key, new in strong.items():
@@ -75,7 +75,8 @@ def merge(weak: Tree, strong: Tree, losers: list[str], path: str = "") -> Tree:
             merged[key] = merge(below, above, losers, here) or new
             continue
         merged[key] = new
-        if old is not None and given_by(old) and plain(old) != plain(new):
+        is_filled = below == {} and isinstance(plain(new), dict)
+        if old is not None and given_by(old) and not is_filled and plain(old) != plain(new):
             losers.append(
                 f"{here}: {show(here, new)} of {given_by(new)} wins over {show(here, old)} of {given_by(old)}"
             )

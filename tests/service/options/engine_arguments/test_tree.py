@@ -190,6 +190,15 @@ def test_an_empty_object_says_nothing_of_what_is_in_it(
     assert losers == []
 
 
+def test_an_empty_object_that_is_filled_as_a_whole_is_no_loser() -> None:
+    """A flag may stand for all of a group: it takes nothing from whoever has said nothing in it."""
+    losers: list[str] = []
+    weak = grow("FILE", {"kv_connector_config": {}})
+    strong: Tree = {"kv_connector_config": Leaf({"a": 1}, "--flag")}
+    assert plain(merge(weak, strong, losers)["kv_connector_config"]) == {"a": 1}
+    assert losers == []
+
+
 def test_an_empty_object_that_is_switched_off_is_a_loser() -> None:
     """Somebody gave it."""
     assert _merged({"a": {}}, {"a": None})[1] == ["a: null of --strong wins over {} of weak.yaml"]
