@@ -47,6 +47,7 @@ ROUNDS = 2
 MB = 1024 * 1024
 MOST_MB = 20.0
 OUTPUT = 'dynamo_actor_tokens_total{direction="output"}'
+UNREAD = 'dynamo_actor_bound_reached_total{bound="unread_answers"}'
 OUTBOX = 'dynamo_actor_bound_reached_total{bound="outbox"}'
 # Clients that the worker itself has to wait for, and what it takes besides: long answers, a token a chunk.
 DEEP = 4
@@ -112,7 +113,7 @@ def test_clients_that_stall_the_worker_itself_are_given_up(
     with ExitStack() as connections:
         _stall_deep(stack, connections)
         give_up_s = time.monotonic() + PATIENCE_S
-        while (state := worker.status())["live"] or not others:
+        while (state := worker.status())["live"] or state["readers"] or not others:
             assert time.monotonic() < give_up_s, state
             others += _healthy(stack)
             most_mb = max(most_mb, state["rss_bytes"] / MB)
@@ -122,8 +123,9 @@ def test_clients_that_stall_the_worker_itself_are_given_up(
         worker.send(signal.SIGTERM)
         code, ended_s = exit_of(worker, SOON_S)
     assert not served.can_pause or told[OUTBOX] >= DEEP
-    assert state["outcomes"]["stalled"] == DEEP, state
-    assert state["readers"] == 0
+    # An engine that goes on may have said all before its reader counts as stalled: it is given up all the same.
+    said_all = 0 if served.can_pause else told[UNREAD]
+    assert state["outcomes"]["stalled"] + said_all == DEEP, state
     assert drained["safe_to_delete"]
     assert code == 0
     assert [str(answer) for answer in others if not answer.is_complete] == []
