@@ -123,7 +123,7 @@ def test_clients_that_stall_the_worker_itself_are_given_up(
         worker.send(signal.SIGTERM)
         code, ended_s = exit_of(worker, SOON_S)
     assert not served.can_pause or told[OUTBOX] >= DEEP
-    # An engine that goes on may have said all before its reader counts as stalled: it is given up all the same.
+    # An engine that goes on may have said all before its reader counts as stalled: it is given up as well.
     said_all = 0 if served.can_pause else told[UNREAD]
     assert state["outcomes"]["stalled"] + said_all == DEEP, state
     assert drained["safe_to_delete"]
