@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.engines.torch.inbox import CommandInbox
 from actors.engines.torch.logprobs import positions_of
 from actors.engines.torch.scheduler import Scheduler
 from protocols.spec import GenerationSpec, Output, Sampling, StopRules
@@ -16,6 +18,8 @@ from tests.actors.engines.torch import tiny_models
 from tests.actors.engines.torch.told import Told
 
 if TYPE_CHECKING:
+    from actors.engines.torch.inbox import Command
+    from actors.engines.torch.scheduler import Chunk
     from actors.engines.torch.sequence import Sequence
     from tests.actors.engines.torch.conftest import Opener
 
@@ -157,13 +161,28 @@ async def test_a_prompt_that_is_preempted_in_the_middle_is_told_once(
 ) -> None:
     """Paused after its first piece and driven out by another: afterwards complete, and right."""
     computed: list[int] = []
-    preempt = Scheduler._preempt
+    preempt, plan, take = Scheduler._preempt, Scheduler.plan, CommandInbox.take
+    has_planned, is_paused = threading.Event(), threading.Event()
 
     def watched(self: Scheduler, sequence: Sequence) -> None:
         computed.append(sequence.computed_tokens)
         preempt(self, sequence)
 
+    def noted(self: Scheduler) -> list[Chunk]:
+        chunks = plan(self)
+        if chunks:
+            has_planned.set()
+        return chunks
+
+    def late(self: CommandInbox, *, is_waiting: bool, timeout_s: float | None) -> list[Command]:
+        # The engine's thread would have gone on to the second piece.
+        if has_planned.is_set():
+            assert is_paused.wait(10)
+        return take(self, is_waiting=is_waiting, timeout_s=timeout_s)
+
     monkeypatch.setattr(Scheduler, "_preempt", watched)
+    monkeypatch.setattr(Scheduler, "plan", noted)
+    monkeypatch.setattr(CommandInbox, "take", late)
     model = tiny_models.make_model("llama")
     long, other = tiny_models.prompts((150, 130))
     async with open_engine(kv_pool_tokens=200, max_seq_len=200) as reader:
@@ -171,6 +190,7 @@ async def test_a_prompt_that_is_preempted_in_the_middle_is_told_once(
         asking = reader.submit(spec(long, 5))
         await told.read_step()
         reader.engine.pause(asking.engine_id)
+        is_paused.set()
         beside = reader.submit(spec(other, 4))
         await told.read_to_end(beside)
         reader.engine.resume(asking.engine_id)
