@@ -26,7 +26,7 @@ def test_all_stages_run_and_the_last_line_counts(tmp_path: Path) -> None:
     counts = "7 passed, 0 failed, 0 error, 0 skipped, 1 xfailed, 0 xpassed"
     result = run_ci(tmp_path, f'[ "$1" = test ] && echo "counts: {counts}"; exit 0')
     ran = [line for line in result.stdout.splitlines() if line.startswith("ran ")]
-    stages = ("setup", "tools", "check", "test", "faults", "trtllm", "deployed", "compat", "soak")
+    stages = ("setup", "tools", "check", "test", "faults", "trtllm", "compat", "deployed", "soak")
     assert (result.returncode, ran) == (0, [f"ran {stage} 1" for stage in stages])
     assert result.stdout.splitlines()[-1].endswith(counts)
 
@@ -37,6 +37,18 @@ def test_a_failing_stage_ends_the_run(tmp_path: Path, stage: str, later: str) ->
     result = run_ci(tmp_path, f'[ "$1" = {stage} ] && exit 5; exit 0')
     assert result.returncode == 5
     assert f"ran {later}" not in result.stdout
+
+
+@pytest.mark.parametrize("stage", ["compat", "deployed"])
+def test_of_two_stages_at_once_either_can_fail_the_run(tmp_path: Path, stage: str) -> None:
+    """Both are run to their end and shown; the exit code is the failed one's, and nothing comes after it."""
+    counts = "7 passed, 0 failed, 0 error, 0 skipped, 0 xfailed, 0 xpassed"
+    result = run_ci(
+        tmp_path, f'[ "$1" = test ] && echo "counts: {counts}"; [ "$1" = {stage} ] && exit 5; exit 0'
+    )
+    assert result.returncode == 5
+    assert {"ran compat 1", "ran deployed 1"} <= set(result.stdout.splitlines())
+    assert "ran soak" not in result.stdout
 
 
 def test_failing_tests_fail_the_run(tmp_path: Path) -> None:
