@@ -39,7 +39,7 @@ class DrainRoutes:
 
         A store that is down does not hold a drain up: requests that still come are sent elsewhere.
         """
-        ladder = ladder_of(body) or self._worker.ladder_from_now()
+        ladder = ladder_of(body) or self._worker.times.ladder()
         self._sleeper.note_drain(is_wished=True)
         self._drains += 1
         try:

@@ -31,7 +31,7 @@ class SleepRoutes:
     async def sleep(self, body: dict[str, Any]) -> dict[str, Any]:
         """Out of service as by `drain`, then ``memories`` is given back. `wake` takes it again."""
         memories = names_of("memories", body.get("memories", list(DEFAULT_MEMORIES)))
-        ladder = ladder_of(body) or self._worker.ladder_from_now()
+        ladder = ladder_of(body) or self._worker.times.ladder()
         await self._sleeper.sleep(memories, ladder)
         return status_of(self._worker, self._sleeper)
 

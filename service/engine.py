@@ -46,10 +46,11 @@ from service.kv_publishing import KvPublishing
 from service.last_scrape import LastScrape
 from service.loop_guard import LATEST, LoopGuard
 from service.notify import Follower, Notifier
-from service.options.budgets import FLUSH_S, READ_S
+from service.options.budgets import READ_S
 from service.plan import ServingPlan
 from service.readers import Readers
 from service.registration import engine_config
+from service.stop_times import StopTimes
 from service.stopping import StopSignals
 from service.telemetry.families import PREFIX
 from service.telemetry.logs import get_logger
@@ -75,6 +76,7 @@ class ActorEngine(LLMEngine):
     ) -> None:
         self._plan = plan
         self._signals = signals
+        self.times = StopTimes(signals, plan.budgets)
         self._recorder = recorder
         self._loop: asyncio.AbstractEventLoop | None = None
         self._graph: Graph | None = None
@@ -225,22 +227,9 @@ class ActorEngine(LLMEngine):
         """
         if self._graph is None or self._supervisor is None:
             return None
-        report = await self._supervisor.while_open(self._graph.drain_by(ladder or self.ladder_from_now()))
+        report = await self._supervisor.while_open(self._graph.drain_by(ladder or self.times.ladder()))
         self._last_scrape.all_counted(report)
         return report
-
-    def ladder_from_now(self) -> DrainLadder:
-        """The budgets, counted from when the stop was asked for."""
-        now_s, asked_s = time.monotonic(), self._asked_s()
-        started_s = self._signals.first_s or now_s
-        if self._signals.is_forced:
-            return DrainLadder(started_s=started_s, move_at_s=now_s, end_at_s=now_s)
-        budgets = self._plan.budgets
-        return DrainLadder(
-            started_s=started_s,
-            move_at_s=asked_s + budgets.move_at_s,
-            end_at_s=asked_s + budgets.drain_until_s,
-        )
 
     async def wait_read(self, until_s: float) -> None:
         """Until every answer that is there has been read by whoever is there to read it. Monotonic time."""
@@ -257,7 +246,7 @@ class ActorEngine(LLMEngine):
         if graph is None:
             return None
         if self._signals.is_asked and not self.death.is_dead:
-            graph.drain.begin(self.ladder_from_now())
+            graph.drain.begin(self.times.ladder())
         return graph.ledger.is_empty and graph.executor.is_idle and not self.pending_transfers
 
     async def cleanup(self) -> None:
@@ -265,8 +254,7 @@ class ActorEngine(LLMEngine):
         supervisor = self._supervisor
         if supervisor is None:
             return
-        asked_s, budgets = self._asked_s(), self._plan.budgets
-        read_by_s = asked_s + budgets.read_by_s
+        read_by_s, flush_at_s = self.times.read_by_s, self.times.flush_at_s
         if self._graph is None:
             # A start that was cancelled: nobody waits for the model any more.
             supervisor.interrupt()
@@ -285,7 +273,7 @@ class ActorEngine(LLMEngine):
         self.kv.close()
         if self._loop_lag is not None:
             self._loop_lag.cancel()
-        await self._wait_scraped(report, asked_s + budgets.return_by_s - FLUSH_S)
+        await self._wait_scraped(report, flush_at_s)
         # A collector that hangs may hold this for 2 s; the loop goes on meanwhile.
         await asyncio.to_thread(self._recorder.shutdown)
         if self._loop_guard is not None:
@@ -357,16 +345,9 @@ class ActorEngine(LLMEngine):
         if lost > 0 and not self.death.is_dead and not self._signals.is_forced:
             await self._last_scrape.wait(lost, until_s)
 
-    def _asked_s(self) -> float:
-        """From when the budgets count: the first signal, or, where none was seen, a grace ago.
-
-        Nobody waits a grace for a control route, and the framework cleans up after its grace.
-        """
-        return self._signals.first_s or time.monotonic() - self._plan.budgets.grace_s
-
     def _transferred_by_s(self) -> float:
         """An engine that is dead hands nothing over any more."""
-        return 0.0 if self.death.is_dead else self.ladder_from_now().end_at_s
+        return 0.0 if self.death.is_dead else self.times.ladder().end_at_s
 
     def _on_signal_anywhere(self, count: int) -> None:
         self._tell_loop(self._on_signal, count)
@@ -380,7 +361,7 @@ class ActorEngine(LLMEngine):
         if self._graph is None:
             self._supervisor.interrupt()
         elif count > 1 and not self.death.is_dead:
-            self._graph.drain.begin(self.ladder_from_now())
+            self._graph.drain.begin(self.times.ladder())
 
     def _on_reader_closed(self, ticket: Ticket) -> None:
         if self._readers is not None and self._graph is not None:

@@ -41,7 +41,7 @@ class OccupationRoutes:
         try:
             check_keys(body, ("tags", "timeout_s"))
             memories = self._memories(body)
-            ladder = ladder_of(body, _TIMEOUT_S) or self._worker.ladder_from_now()
+            ladder = ladder_of(body, _TIMEOUT_S) or self._worker.times.ladder()
             is_new = not set(self._sleeper.asleep).issuperset(memories)
             await self._sleeper.sleep(memories, ladder)
         except (InvalidRequest, MaintenanceFailed) as exc:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from service.demo.client import Client
-from service.demo.processes import Child, free_port
+from service.demo.processes import free_port
 from tests.deploy.prometheus_api import PrometheusApi
 from tests.deploy.rule_files import FILES, read
-from tests.e2e.servers import tool, wait_listening
+from tests.e2e.prometheus import start_prometheus
 from tests.e2e.stacks import Worker
-from tests.e2e.waiting import wait_until
 
 PATIENCE_S = 60.0
 _EVERY = "1s"
@@ -24,20 +23,8 @@ class RulesPrometheus:
     def __init__(self, folder: Path, workers: Sequence[Worker]) -> None:
         ports = [worker.port for worker in workers]
         port = free_port(frozenset(ports))
-        config = folder / "prometheus.yml"
-        # JSON is YAML.
-        config.write_text(json.dumps(_config(ports, _in_a_hurry(folder))), encoding="utf-8")
-        words = [
-            tool("prometheus"),
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        self._child = Child("prometheus", words, {}, folder / "prometheus.log")
-        client = Client(port)
-        wait_listening(port)
-        wait_until(lambda: client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
-        self.api = PrometheusApi(client)
+        self._child = start_prometheus(folder, _config(ports, _in_a_hurry(folder)), port)
+        self.api = PrometheusApi(Client(port))
 
     def __enter__(self) -> PrometheusApi:
         return self.api

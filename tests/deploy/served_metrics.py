@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 from dynamo import prometheus_names as names
 
-from actors.mailbox import Mailbox
-from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.engine import EngineCapabilities
 from service.telemetry.metrics import Metrics
 from tests.doubles.maintenance import MoodyMaintenance
+from tests.doubles.resting_graph import RestingGraph
 
 # What the framework's bridge adds to every series of ours (docs/metrics.md), and what Prometheus and its
 # operator add to every series of a target.
@@ -38,20 +38,6 @@ OF_OTHERS: Mapping[str, frozenset[str]] = {
 }
 
 
-class _Nothing:
-    live_count = running_requests = running_sequences = waiting_requests = 0
-
-
-class _Graph:
-    ledger = executor = _Nothing()
-    info = EngineInfo(
-        model="m", context_length=9, max_num_seqs=1, vocab_size=9, block_tokens=4, total_blocks=8
-    )
-
-    def mailboxes(self) -> Sequence[Mailbox]:
-        return []
-
-
 @cache
 def served() -> Mapping[str, Mapping[str, frozenset[str]]]:
     """Every sample of a worker whose engine tells everything, by name: its own labels, with their values."""
@@ -63,7 +49,7 @@ def served() -> Mapping[str, Mapping[str, frozenset[str]]]:
         capabilities=EngineCapabilities(processors=frozenset({"one"})),
     )
     metrics.watch_memories(MoodyMaintenance(lambda: ()))
-    metrics.watch(_Graph())
+    metrics.watch(RestingGraph())
     found: dict[str, dict[str, frozenset[str]]] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:

@@ -14,6 +14,7 @@ import pytest
 from service.models.cache import cache_root
 from tests.built_in import built_in_model
 from tests.deploy import dockerfile
+from tests.e2e.namespaces import skip_without
 from tests.e2e.stacks import PROGRAM, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -43,12 +44,7 @@ def program(writable: Path, *words: str) -> list[str]:
 @pytest.fixture(scope="module")
 def namespaces() -> None:
     """Skips where a process may not have a namespace of its own."""
-    try:
-        tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False, timeout=20)
-    except FileNotFoundError:
-        pytest.skip("unshare (util-linux) is not here")
-    if tried.returncode != 0:
-        pytest.skip(f"no namespaces for users and mounts here: {tried.stderr.strip()}")
+    skip_without(NAMESPACE, "users and mounts")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,25 @@ _EVERY = "1s"
 Samples = list[tuple[float, float]]
 
 
+def start_prometheus(folder: Path, settings: Mapping[str, Any], port: int) -> Child:
+    """With its data in that folder, which is there; ready when this returns."""
+    config = folder / "prometheus.yml"
+    # JSON is YAML.
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    words = [
+        tool("prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    child = Child("prometheus", words, {}, folder / "prometheus.log")
+    client = Client(port)
+    wait_listening(port)
+    # It listens before it answers.
+    wait_until(lambda: client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
+    return child
+
+
 class Prometheus:
     """Scrapes one address once a second, its shortest usual interval."""
 
@@ -26,20 +46,8 @@ class Prometheus:
         port = free_port(frozenset({target}))
         target_of = {"job_name": "worker", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
         timing = {"scrape_interval": _EVERY, "scrape_timeout": _EVERY}
-        config = folder / "prometheus.yml"
-        # JSON is YAML.
-        config.write_text(json.dumps({"global": timing, "scrape_configs": [target_of]}), encoding="utf-8")
-        words = [
-            tool("prometheus"),
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        self._child = Child("prometheus", words, {}, folder / "prometheus.log")
+        self._child = start_prometheus(folder, {"global": timing, "scrape_configs": [target_of]}, port)
         self._client = Client(port)
-        wait_listening(port)
-        # It listens before it answers.
-        wait_until(lambda: self._client.get("/-/ready")[0] == 200, "Prometheus is not ready", PATIENCE_S)
 
     def stop(self) -> None:
         """By its own pid."""

@@ -14,6 +14,7 @@ import pytest
 
 from tests.built_in import built_in_model
 from tests.e2e.engines import Served
+from tests.e2e.namespaces import skip_without
 from tests.e2e.stacks import READY_S, Reader, Stack, Worker
 from tests.e2e.waiting import wait_log, wait_until
 from tests.e2e.word_model import word_of
@@ -29,12 +30,7 @@ STEP_MS = 20
 @pytest.fixture(scope="module")
 def namespaces() -> None:
     """Skips where a process may not have a namespace of its own."""
-    try:
-        tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False, timeout=20)
-    except FileNotFoundError:
-        pytest.skip("unshare (util-linux) is not here")
-    if tried.returncode != 0:
-        pytest.skip(f"no namespaces for users and processes here: {tried.stderr.strip()}")
+    skip_without(NAMESPACE, "users and processes")
 
 
 def first_process(worker: Worker) -> psutil.Process:

@@ -51,6 +51,16 @@ def lose_one(worker: FacadeWorker, choices: int = 2) -> Future[None]:
     return cleanup
 
 
+def lose_one_by_hand(worker: FacadeWorker, page: Page) -> None:
+    """The same by the control route, and it was scraped."""
+    call = worker.ask(wire_request(max_tokens=FOREVER, n=2))
+    worker.until(lambda: worker.graph.ledger.admitted == 1)
+    worker.control("drain", timeout_s=0.1)
+    page.scrape()
+    worker.until(worker.facade._last_scrape._is_over.is_set)
+    call.read_to_end()
+
+
 def waits(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if LINE in record.getMessage()]
 
@@ -125,12 +135,7 @@ def test_who_has_lost_another_one_after_a_drain_by_hand_waits_again(
     with open_worker(synthetic(5.0), drain=LONG, has_system_server=True) as worker:
         worker.open()
         page = Page(worker)
-        call = worker.ask(wire_request(max_tokens=FOREVER, n=2))
-        worker.until(lambda: worker.graph.ledger.admitted == 1)
-        worker.control("drain", timeout_s=0.1)
-        page.scrape()
-        worker.until(worker.facade._last_scrape._is_over.is_set)
-        call.read_to_end()
+        lose_one_by_hand(worker, page)
         worker.control("resume")
         cleanup = lose_one(worker)
         worker.until(lambda: waits(caplog))
@@ -145,12 +150,7 @@ def test_a_signal_long_after_a_drain_by_hand_ends_at_once(
     with open_worker(synthetic(5.0), drain=LONG, has_system_server=True) as worker:
         worker.open()
         page = Page(worker)
-        call = worker.ask(wire_request(max_tokens=FOREVER, n=2))
-        worker.until(lambda: worker.graph.ledger.admitted == 1)
-        worker.control("drain", timeout_s=0.1)
-        page.scrape()
-        worker.until(worker.facade._last_scrape._is_over.is_set)
-        call.read_to_end()
+        lose_one_by_hand(worker, page)
         worker.send_signal()
         worker.begin_cleanup().result(SOON_S)
         assert waits(caplog) == []

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocols.engine import EngineCapabilities, EngineInfo
+from protocols.engine import EngineCapabilities
 from service.telemetry.families import PREFIX
 from service.telemetry.metrics import Metrics
 from tests.doubles.maintenance import MoodyMaintenance
+from tests.doubles.resting_graph import RestingGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from prometheus_client.metrics_core import Metric
 
-    from actors.mailbox import Mailbox
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "metrics.md"
@@ -32,20 +30,6 @@ ELSEWHERE = {"bound", "processor", "memory", "version", "engine", "framework_ver
 COMMON = {"model_name", "engine_type"}
 # The wheel in dist/ has the same beginning, and is no metric.
 NAME = re.compile(rf"(?<!dist/)\b{PREFIX}[a-z0-9_]+")
-
-
-class _Nothing:
-    live_count = running_requests = running_sequences = waiting_requests = 0
-
-
-class _Graph:
-    ledger = executor = _Nothing()
-    info = EngineInfo(
-        model="m", context_length=9, max_num_seqs=1, vocab_size=9, block_tokens=4, total_blocks=8
-    )
-
-    def mailboxes(self) -> Sequence[Mailbox]:
-        return []
 
 
 def _rows(heading: str, columns: list[str]) -> list[list[str]]:
@@ -69,7 +53,7 @@ def _families() -> list[Metric]:
         capabilities=EngineCapabilities(processors=frozenset({"one"})),
     )
     metrics.watch_memories(MoodyMaintenance(lambda: ()))
-    metrics.watch(_Graph())
+    metrics.watch(RestingGraph())
     return list(metrics.registry.collect())
 
 
