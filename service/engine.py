@@ -92,7 +92,7 @@ class ActorEngine(LLMEngine):
         self.discovery = Discovery(lambda: self.is_stopping, self.kv.forgotten, recorder.bound_reached)
         self.notifier = notifier or Notifier()
         self._follower = Follower(self.notifier)
-        self._last_scrape = LastScrape()
+        self._last_scrape = LastScrape(self.notifier)
         self.death = DeathPath(signals, self.discovery, self.notifier)
         self._controls = Controls(self, plan)
 

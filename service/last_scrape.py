@@ -14,6 +14,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from protocols.telemetry import DrainReport
+from service.notify import Notifier
+from service.notify.events import WaitingForScrape
 from service.telemetry.logs import get_logger
 
 # Who has not come by then does not come every few seconds.
@@ -33,7 +35,8 @@ class Page(Protocol):
 class LastScrape:
     """Notices who reads ``/metrics``. All methods belong to the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
         self._loop: asyncio.AbstractEventLoop | None = None
         self._report: DrainReport | None = None
         self._counted_s = math.inf
@@ -59,6 +62,7 @@ class LastScrape:
         left_s = min(LONGEST_S, until_s - time.monotonic())
         if self._loop is None or self._is_over.is_set() or left_s <= 0:
             return
+        self._notifier.tell(WaitingForScrape(lost, left_s))
         log = get_logger("service.engine")
         log.warning("worker.waiting_to_be_scraped", lost=lost, left_s=round(left_s, 3))
         with suppress(TimeoutError):

@@ -48,6 +48,17 @@ class DrainProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingForScrape:
+    """event loop: all is over, and the worker stays until somebody has seen how many requests were lost.
+
+    left_s: for how long at most, seconds.
+    """
+
+    lost: int
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Resting:
     """sleep coordinator: the engine's memory is given back, or all there again. how: its state in a word."""
 
@@ -82,5 +93,16 @@ class LoopTurned:
     """event loop: it turns, and a sign of life is due."""
 
 
-LifeEvent = Preparing | Planned | StateChanged | Listed | DrainProgress | Resting | StopAsked | Failed | Ended
+LifeEvent = (
+    Preparing
+    | Planned
+    | StateChanged
+    | Listed
+    | DrainProgress
+    | WaitingForScrape
+    | Resting
+    | StopAsked
+    | Failed
+    | Ended
+)
 Event = LifeEvent | LoopTurned

@@ -23,6 +23,7 @@ from service.notify.events import (
     Resting,
     StateChanged,
     StopAsked,
+    WaitingForScrape,
 )
 
 # Characters of a status line.
@@ -166,8 +167,8 @@ class Life:
                 self._on_state(state)
             case Listed():
                 self._on_listed()
-            case DrainProgress(remaining, left_s):
-                self._on_drain(remaining, left_s)
+            case DrainProgress() | WaitingForScrape():
+                self._on_wait(event)
             case Resting(how, is_awake):
                 self._on_rest(how, is_awake=is_awake)
             case StopAsked():
@@ -194,12 +195,14 @@ class Life:
         if self.stage is Stage.REGISTERING:
             self._enter(Stage.SERVING)
 
-    def _on_drain(self, remaining: int, left_s: float) -> None:
+    def _on_wait(self, waits: DrainProgress | WaitingForScrape) -> None:
+        left = f"for at most {waits.left_s:.0f} s more"
+        if isinstance(waits, WaitingForScrape):
+            self._tell(f"{_requests(waits.lost)} lost, until that is scraped, {left}", Stage.STOPPING)
         # The graph tells it once more when nobody is left, after it has said that it is drained.
-        if remaining and self.stage in (Stage.DRAINING, Stage.STOPPING):
-            requests = "1 request" if remaining == 1 else f"{remaining} requests"
-            what = "draining " if self.stage is Stage.STOPPING else ""
-            self._detail = f"{what}{requests}, for at most {left_s:.0f} s more"
+        elif waits.remaining:
+            self._tell(f"{_requests(waits.remaining)}, {left}", Stage.DRAINING)
+            self._tell(f"draining {_requests(waits.remaining)}, {left}", Stage.STOPPING)
 
     def _on_rest(self, how: str, *, is_awake: bool) -> None:
         if is_awake and self.stage is Stage.SLEEPING:
@@ -231,6 +234,10 @@ class Life:
         """Of a stage that is over it is no news any more."""
         if self.stage in of:
             self._detail = detail
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
 
 
 def plain(text: str) -> str:

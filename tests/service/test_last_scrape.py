@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
 
+from service.notify.events import WaitingForScrape
 from tests.doubles.callers import wire_request
+from tests.service.notify_manager import NotedNotifier
 from tests.service.worker import budgets, synthetic
 
 if TYPE_CHECKING:
@@ -91,6 +93,22 @@ def test_a_worker_that_nobody_scrapes_goes_after_its_wait(
         Page(worker)
         lose_one(worker).result(SOON_S)
         assert "left_s=0.5" in waits(caplog)[0]
+
+
+def test_a_service_manager_is_told_what_is_waited_for(
+    open_worker: OpenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many were lost, and for how long the worker may stay for that."""
+    notifier = NotedNotifier()
+    monkeypatch.setattr("service.engine.Notifier", lambda: notifier)
+    monkeypatch.setattr("service.last_scrape.LONGEST_S", 0.5)
+    with open_worker(synthetic(5.0), drain=LONG, has_system_server=True) as worker:
+        worker.open()
+        Page(worker)
+        lose_one(worker).result(SOON_S)
+    assert [event for event in notifier.events if isinstance(event, WaitingForScrape)] == [
+        WaitingForScrape(1, 0.5)
+    ]
 
 
 def test_a_second_signal_ends_the_wait(open_worker: OpenWorker, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ from service.notify.events import (
     Resting,
     StateChanged,
     StopAsked,
+    WaitingForScrape,
 )
 from service.notify.stages import LONGEST, NEXT, ROWS, Life, MoreTime, Stage, plain
 
@@ -77,6 +78,15 @@ def test_a_signal_says_stopping_once_and_the_drain_is_told_to_its_end() -> None:
         {"STATUS": "stopping: drained, the last answers are being read"},
         {"STATUS": "stopping: the engine is being stopped"},
     ]
+
+
+def test_what_a_worker_waits_for_when_all_is_over_is_told() -> None:
+    """A scrape that sees what it lost; a drain by hand waits for none."""
+    waiting = WaitingForScrape(2, 9.6)
+    assert last_status(*UP, ASKED, DRAINING, DRAINED, STOPPING, waiting) == (
+        "stopping: 2 requests lost, until that is scraped, for at most 10 s more"
+    )
+    assert last_status(*UP, DRAINING, DRAINED, waiting) == "drained"
 
 
 def test_a_second_signal_is_told_and_stopping_is_not_said_again() -> None:
@@ -213,6 +223,7 @@ EVENTS: st.SearchStrategy[LifeEvent] = st.one_of(
     st.builds(StateChanged, st.sampled_from(WorkerState)),
     st.just(Listed()),
     st.builds(DrainProgress, st.integers(0, 1 << 40), st.floats(0, 1e6)),
+    st.builds(WaitingForScrape, st.integers(1, 1 << 40), st.floats(0, 10)),
     st.builds(Resting, st.sampled_from([rest.value for rest in Rest]), st.booleans()),
     st.builds(StopAsked, st.integers(1, 5), st.floats(0, 1e6)),
     st.builds(Failed, st.text()),
