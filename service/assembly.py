@@ -105,7 +105,7 @@ def _plan(
         logits_processors=spec,
         publishes_kv_events=settings.runtime.publishes_kv_events,
         role=settings.runtime.role,
-        has_system_server=settings.runtime.system_port >= 0,
+        system_server=settings.runtime.system_server,
     )
 
 

@@ -162,6 +162,9 @@ class ActorEngine(LLMEngine):
         self._loop_guard = LoopGuard(self._loop, stand_s, self.notifier.last_word)
         self._follower.guarded(self._loop_guard.longest_s)
         try:
+            if self._plan.system_server is not None:
+                # In a thread: a host's name may have to be looked up.
+                await asyncio.to_thread(self._plan.system_server.require_port)
             if self._signals.is_asked:
                 raise StartStopped("a stop was asked for before the start")
             self._graph = await self._supervisor.start()
@@ -287,7 +290,7 @@ class ActorEngine(LLMEngine):
 
     async def register_prometheus(self, metrics: EngineMetrics) -> None:
         """Put our registry behind the framework's one ``/metrics``."""
-        if self._plan.has_system_server:
+        if self._plan.system_server is not None:
             self._last_scrape.watch(metrics)
         register_engine_registry(metrics, self._recorder.registry, prefix_filters=[PREFIX])
         bridge_engine_metrics(metrics, self._engine.name)

@@ -10,6 +10,7 @@ from dynamo.common.backend.worker import WorkerConfig
 from actors.settings import GraphSettings
 from protocols.spec import Stage
 from service.options.budgets import DrainBudgets
+from service.system_server import SystemServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class ServingPlan:
     is_loopback: whether control routes can be reached from this machine only.
     publishes_kv_events: whether routers are told what lies in the KV cache.
     role: what this worker does of a request.
-    has_system_server: whether anybody can read its ``/metrics``.
+    system_server: of the framework; None where nobody can read its ``/metrics``.
     """
 
     graph: GraphSettings
@@ -34,4 +35,4 @@ class ServingPlan:
     logits_processors: LogitsProcessorSpec | None = None
     publishes_kv_events: bool = False
     role: Stage = Stage.WHOLE
-    has_system_server: bool = False
+    system_server: SystemServer | None = None

@@ -12,7 +12,7 @@ from collections.abc import MutableMapping, Sequence
 from dynamo.common.backend.run import run
 from dynamo.common.backend.worker import WorkerConfig
 
-from protocols.errors import EngineStartError, StartFault, StartStopped
+from protocols.errors import EngineStartError
 from service.assembly import ThisProcess, build_worker
 from service.engine import ActorEngine
 from service.exit_codes import ExitCode
@@ -25,7 +25,6 @@ from service.notify import Notifier, why_of
 from service.notify.events import Failed, Preparing
 from service.options import (
     EngineChoiceError,
-    NoGpuError,
     Settings,
     check_settings,
     choose_engine,
@@ -40,20 +39,19 @@ from service.options import (
 from service.processors.check import check_processors
 from service.processors.imports import load_processors
 from service.stopping import StopSignals
+from service.system_server import SystemPortTaken
 from service.telemetry.logs import configure_logging, get_logger
+from service.verdict import code_before_the_framework, complain, exit_code
 
-# Measured: the framework ends so, in order, when its lease in etcd has run out.
-_ENDED_BY_ITSELF = (
-    "nobody asked the framework to stop and it did: its discovery was lost for longer than its lease lasts "
-    "(etcd: ETCD_LEASE_TTL, 10 s); what was in flight has ended, a supervisor must start this worker again"
+# What a start is given up for before the framework runs.
+_REFUSALS = (
+    EngineChoiceError,
+    EngineStartError,
+    ModelInvalid,
+    ModelUnavailable,
+    SystemPortTaken,
+    UnsupportedFramework,
 )
-
-# Only the first is the same at every start: supervisors are told not to try again after that code.
-_CODES = {
-    StartFault.CONFIGURATION: ExitCode.CONFIGURATION,
-    StartFault.UNAVAILABLE: ExitCode.UNAVAILABLE,
-    StartFault.ENGINE: ExitCode.UNEXPECTED,
-}
 
 
 def serve_command(argv: Sequence[str], signals: StopSignals, notifier: Notifier) -> int:
@@ -74,18 +72,18 @@ def serve_command(argv: Sequence[str], signals: StopSignals, notifier: Notifier)
                 return exit_code_of(findings)
             case "serve":
                 return _serve(settings, signals, notifier)
-    except (EngineChoiceError, EngineStartError, ModelInvalid, ModelUnavailable, UnsupportedFramework) as exc:
+    except _REFUSALS as exc:
         if signals.owed_code is not None:
             # A signal's own end, as another error.
             return signals.owed_code
         notifier.tell(Failed(why_of(exc)))
-        return _complain(exc, code_before_the_framework(exc))
+        return complain(exc, code_before_the_framework(exc))
 
 
 def assemble(argv: Sequence[str] | None, signals: StopSignals) -> ActorEngine:
     """A worker that somebody else's process runs: ``ActorEngine.from_args``.
 
-    Raises ConfigError, EngineChoiceError, EngineStartError, ModelInvalid or ModelUnavailable.
+    Raises ConfigError, and what a start is given up for before the framework runs.
     """
     words = sys.argv[1:] if argv is None else argv
     return _prepare(load_settings(words, os.environ, framework_facts()), signals, Notifier())
@@ -101,6 +99,8 @@ def _prepare(settings: Settings, signals: StopSignals, notifier: Notifier) -> Ac
     )
     log.info("engine.chosen", engine=choice.engine, reason=choice.reason)
     refuse_missing_packages(settings)
+    if settings.runtime.system_server is not None:
+        settings.runtime.system_server.require_port()
     instance_id = str(uuid.uuid4())
     say_configuration(settings, choice.engine, instance_id)
     if settings.dump_config_to is not None:
@@ -144,39 +144,4 @@ def _serve(settings: Settings, signals: StopSignals, notifier: Notifier) -> int:
     signals.ignore_from_now()
     seconds = time.monotonic() - signals.began_s
     get_logger("service.serving").info("worker.ended", code=code.value, seconds=round(seconds, 3))
-    return code
-
-
-def code_before_the_framework(exc: Exception) -> ExitCode:
-    """Of a start that was given up before the framework ran, for this reason."""
-    if isinstance(exc, EngineStartError):
-        return _CODES[exc.fault]
-    if isinstance(exc, NoGpuError):
-        return ExitCode.UNAVAILABLE
-    is_configuration = isinstance(exc, EngineChoiceError | ModelInvalid)
-    return ExitCode.CONFIGURATION if is_configuration else ExitCode.UNAVAILABLE
-
-
-def exit_code(worker: ActorEngine, signals: StopSignals, failure: Exception | None) -> ExitCode:
-    """How this ended. ``failure`` is what the framework's ``run`` raised, None when it returned."""
-    cause = worker.start_failure
-    if worker.death.is_dead or signals.is_forced:
-        return ExitCode.FORCED
-    was_stopped = isinstance(cause, StartStopped) or signals.owed_code is not None
-    if was_stopped or (failure is None and signals.is_asked):
-        return ExitCode.PLANNED
-    if failure is None:
-        return _complain(_ENDED_BY_ITSELF, ExitCode.UNAVAILABLE)
-    if isinstance(cause, EngineStartError):
-        return _complain(cause, _CODES[cause.fault])
-    if cause is None and not worker.was_started:
-        hint = "is the discovery backend reachable? (--discovery-backend file needs no server)"
-        return _complain(f"the framework could not start: {failure}; {hint}", ExitCode.UNAVAILABLE)
-    return _complain(cause or failure, ExitCode.UNEXPECTED)
-
-
-def _complain(problem: object, code: ExitCode) -> ExitCode:
-    text = str(problem) or type(problem).__name__
-    for line in text.splitlines():
-        sys.stderr.write(f"dynamo-actor-worker: {line}\n")
     return code

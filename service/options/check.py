@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +12,7 @@ from service.options.engine_choice import EngineChoiceError, EngineFacts, choose
 from service.options.errors import ConfigError
 from service.options.machine import cores, memory_bytes, read_engine_facts
 from service.options.tables import BY_NAME
+from service.system_server import SystemServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -121,13 +121,9 @@ def _check_port(settings: Settings) -> Finding:
         )
     if port == 0:
         return Finding("ok", "system port", f"any free port on {host}")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        return Finding("error", "system port", f"{host}:{port} cannot be bound: {error.strerror}")
+    refused = SystemServer(host, port).refused()
+    if refused is not None:
+        return Finding("error", "system port", f"{host}:{port} cannot be bound: {refused.strerror}")
     return Finding("ok", "system port", f"{host}:{port} is free")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from service.system_server import SystemServer
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -43,6 +45,11 @@ class RuntimeSettings:
     system_host: str
     system_port: int
     disable_gc: bool
+
+    @property
+    def system_server(self) -> SystemServer | None:
+        """Of the framework; None where the operator wants none."""
+        return None if self.system_port < 0 else SystemServer(self.system_host, self.system_port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from protocols.telemetry import WorkerState
 from service.death import DeathPath, _root_causes
 from service.discovery import Discovery
 from service.exit_codes import ExitCode
-from service.serving import exit_code
 from service.stopping import StopSignals
+from service.verdict import exit_code
 from tests.doubles.bridge import PATIENCE_S
 from tests.doubles.callers import wire_request
 from tests.doubles.endpoints import HangingEndpoint, RefusingEndpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,8 +13,9 @@ from service.exit_codes import ExitCode
 from service.framework import UnsupportedFramework
 from service.models import ModelInvalid, ModelUnavailable
 from service.options import EngineChoiceError, NoGpuError
-from service.serving import code_before_the_framework, exit_code
 from service.stopping import StopSignals
+from service.system_server import SystemPortTaken
+from service.verdict import code_before_the_framework, exit_code
 
 
 @dataclass
@@ -34,6 +35,12 @@ class Worker:
 FRAMEWORK = RuntimeError("BackendUnknown: whatever")
 BAD_MODEL = EngineStartError("model: 'nowhere' does not exist.", "Give a folder.")
 NO_FILES = EngineStartError("weights are not there", "Look.", StartFault.UNAVAILABLE)
+TAKEN = SystemPortTaken("system port: 127.0.0.1:9090 cannot be bound")
+# As the framework's runtime says it.
+OTHER_MODEL = RuntimeError(
+    "BackendUnknown: model attach: Cannot register model 'new' on endpoint 'dynamo/backend/generate': "
+    "a different model 'old' is already registered there"
+)
 DIED = EngineStartError("its worker died", "Look.", StartFault.ENGINE)
 STOPPED = StartStopped("the start was interrupted")
 
@@ -53,6 +60,9 @@ TABLE: list[Row] = [
     (1, BAD_MODEL, True, False, FRAMEWORK, ExitCode.CONFIGURATION),
     (0, NO_FILES, True, False, FRAMEWORK, ExitCode.UNAVAILABLE),
     (0, DIED, True, False, FRAMEWORK, ExitCode.UNEXPECTED),
+    (0, TAKEN, True, False, FRAMEWORK, ExitCode.UNAVAILABLE),
+    (0, None, True, False, OTHER_MODEL, ExitCode.UNAVAILABLE),
+    (0, RuntimeError("out of memory"), True, False, OTHER_MODEL, ExitCode.UNEXPECTED),
     (0, RuntimeError("out of memory"), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
     (0, asyncio.CancelledError(), True, False, FRAMEWORK, ExitCode.UNEXPECTED),
     (0, None, True, False, FRAMEWORK, ExitCode.UNEXPECTED),
@@ -94,6 +104,7 @@ def test_the_exit_code_says_how_it_ended(row: Row, capsys: pytest.CaptureFixture
         (NoGpuError("no GPU is visible"), ExitCode.UNAVAILABLE),
         (ModelInvalid("m", "config.json says no context length", "Give it."), ExitCode.CONFIGURATION),
         (ModelUnavailable("m", "the hub is away", "Try again."), ExitCode.UNAVAILABLE),
+        (TAKEN, ExitCode.UNAVAILABLE),
         (UnsupportedFramework("ai-dynamo 0.1"), ExitCode.UNAVAILABLE),
     ],
 )
@@ -118,6 +129,22 @@ def test_a_framework_that_cannot_start_names_discovery(capsys: pytest.CaptureFix
     worker: Any = Worker(was_started=False)
     exit_code(worker, StopSignals(), FRAMEWORK)
     assert "--discovery-backend" in capsys.readouterr().err
+
+
+def test_an_endpoint_that_serves_another_model_is_named_with_the_way_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Frontends know a model by its endpoint: a second one there would be asked for the first."""
+    exit_code(cast("Any", Worker()), StopSignals(), OTHER_MODEL)
+    said = capsys.readouterr().err
+    for words in (
+        "served-model-name 'new'",
+        "dynamo/backend/generate serves 'old'",
+        "DYN_NAMESPACE",
+        "--endpoint",
+    ):
+        assert words in said
+    assert "BackendUnknown" not in said
 
 
 def test_a_framework_that_ends_by_itself_is_no_planned_end(capsys: pytest.CaptureFixture[str]) -> None:

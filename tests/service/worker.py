@@ -17,6 +17,7 @@ from service.framework import build_worker_config
 from service.options.budgets import DrainBudgets
 from service.plan import ServingPlan
 from service.stopping import StopSignals
+from service.system_server import SystemServer
 from service.telemetry.loop_lag import LoopLag
 from tests.doubles.bridge import BridgeDriver
 from tests.doubles.endpoints import EndpointDouble
@@ -120,7 +121,7 @@ class FacadeWorker(BridgeDriver):
             is_loopback=is_loopback,
             publishes_kv_events=publishes_kv_events,
             role=role,
-            has_system_server=has_system_server,
+            system_server=SystemServer("127.0.0.1", 0) if has_system_server else None,
         )
         facade = ActorEngine(plan, self.engine, cast("Any", self.recorder), self.signals)
         super().__init__(facade, loop)
