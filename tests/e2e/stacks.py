@@ -88,9 +88,9 @@ class Stack:
         return Worker(child, Client(port), port)
 
     def wait_ready(self, workers: int | None = None) -> Stack:
-        """Until the frontend lists a model and every worker says it serves."""
+        """Until the frontend takes requests for a model and every worker says it serves."""
         wanted = self.workers if workers is None else self.workers[:workers]
-        self._wait(lambda: bool(self.client.models()) and all(worker.is_healthy() for worker in wanted))
+        self._wait(lambda: bool(self.client.open_models()) and all(worker.is_healthy() for worker in wanted))
         return self
 
     def model(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.waiting import wait_until
 from tests.faults.figures import percentile
 from tests.faults.load import Kind, Load
 from tests.faults.moments import read_figures
@@ -83,8 +84,8 @@ def test_the_metrics_page_answers_during_a_drain_and_its_counters_never_fall(
         load.wait_tokens(5)
         assert worker.control("drain", {"timeout_s": 60})["safe_to_delete"]
         worker.control("resume")
-        while stack.chat("w5", max_tokens=1)[0] != 200:
-            time.sleep(EVERY_S)
+        # The frontend forgets a model without workers.
+        wait_until(lambda: stack.client.models() and stack.chat("w5", max_tokens=1)[0] == 200, worker.log)
         load.start(Kind.PLAIN, 64, max_tokens=100)
         load.wait_tokens(5)
         worker.child.ask_to_stop()
