@@ -44,7 +44,7 @@ class Stack:
     ) -> None:
         self._folder = folder
         self._program = list(program)
-        self._options = list(worker_options)
+        self.options = list(worker_options)
         self._frontend_options = list(frontend_options)
         self._network = ["--discovery-backend", discovery, "--request-plane", plane]
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class Stack:
         """Start one more; ``program`` is what runs with the worker's options."""
         port = self._port()
         argv = [*(self._program if program is None else program), *self._network]
-        argv += self._options if options is None else list(options)
+        argv += self.options if options is None else list(options)
         environment = {**self._environ, "DYN_SYSTEM_PORT": str(port), **(environ or {})}
         child = Child("worker", argv, environment, self._folder / f"worker-{port}.log")
         return Worker(child, Client(port), port)
