@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,6 +38,16 @@ class Place:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A box that offers what these series have as this label, or what its pattern takes of that."""
+
+    name: str
+    selector: str
+    label: str
+    pattern: str
+
+
 @cache
 def dashboard() -> Mapping[str, Any]:
     """The whole document."""
@@ -60,28 +71,43 @@ def place_of(panel: Mapping[str, Any]) -> Place:
     return Place(grid["x"], grid["y"], grid["x"] + grid["w"], grid["y"] + grid["h"])
 
 
+def choices() -> list[Choice]:
+    """Every box whose values are looked up."""
+    found: list[Choice] = []
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert asked
+            found.append(Choice(variable["name"], asked[1], asked[2], variable["regex"]))
+    return found
+
+
 def expressions() -> list[str]:
     """Every query of a panel, an annotation or a variable."""
     of_panels = [target["expr"] for panel in panels() for target in panel["targets"]]
     of_marks = [mark["expr"] for mark in dashboard()["annotations"]["list"]]
-    of_choices = [
-        variable["query"]["query"].removeprefix("label_values(").rpartition(",")[0]
-        for variable in dashboard()["templating"]["list"]
-        if variable["type"] == "query"
-    ]
-    return of_panels + of_marks + of_choices
+    return of_panels + of_marks + [choice.selector for choice in choices()]
 
 
-def filled(expression: str) -> str:
-    """As Prometheus gets it: every choice is `chosen`."""
-    for name, value in _OWN.items():
+def filled(
+    expression: str, choice: Mapping[str, str] = MappingProxyType({}), own: Mapping[str, str] = _OWN
+) -> str:
+    """As Prometheus gets it: every choice is `chosen` but those that are given. own: Grafana's variables."""
+    for name, value in own.items():
         expression = expression.replace(name, value)
-    return _VARIABLE.sub("chosen", expression)
+    return _VARIABLE.sub(lambda found: choice.get(found[1], "chosen"), expression)
 
 
 def variables_of(text: str) -> set[str]:
     """Names of the variables in it, Grafana's own left out."""
     return {name for name in _VARIABLE.findall(text) if not name.startswith("__")}
+
+
+def trace_links() -> list[tuple[str, str]]:
+    """The title of each link to traces, and its query."""
+    titles = [link["title"] for panel in panels() for link in panel["fieldConfig"]["defaults"]["links"]]
+    queries = [search["queries"][0]["query"] for search in trace_searches()]
+    return list(dict.fromkeys(zip(titles, queries, strict=True)))
 
 
 def trace_searches() -> list[dict[str, Any]]:

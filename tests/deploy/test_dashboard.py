@@ -1,4 +1,4 @@
-"""The dashboard, held against what a worker serves, what its spans say, and what an eye can take."""
+"""The dashboard, held against what a worker serves, and what an eye can take."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from protocols.telemetry import WorkerState
-from service.telemetry.figures import figures_of
-from service.telemetry.span_attributes import RequestAttributes
 from tests.deploy.dashboard_file import (
     Place,
     dashboard,
@@ -19,7 +17,6 @@ from tests.deploy.dashboard_file import (
     notes,
     panels,
     place_of,
-    trace_searches,
     variables_of,
 )
 from tests.deploy.promql import asked_by, grouping_labels, metrics_of
@@ -32,24 +29,14 @@ from tests.deploy.served_metrics import (
     family_of,
     served,
 )
-from tests.service.telemetry.tales import tale
 from tools.observability.__main__ import stale
 
 ROWS = ["Overview", "Requests", "Actors", "Engine", "Lifecycle and drain", "Process"]
-TRACING = REPOSITORY / "docs" / "tracing.md"
 OPERATIONS = REPOSITORY / "docs" / "operations.md"
 # On no panel: the same figures a second time, for dashboards that were made for TensorRT-LLM.
 SECOND_NAMES = "dynamo_actor_trtllm_"
 # Quoted in the runbooks, and no panels.
 NO_PANELS = {"Dynamo actor worker"}
-
-
-def attributes_of_a_request() -> dict[str, Any]:
-    """Of all hops of one that was served, and computed again meanwhile."""
-    story = tale(preemptions=1)
-    figures = figures_of(story)
-    known = RequestAttributes(version="1", engine="torch", model="m")
-    return {name: value for hop in figures.hops for name, value in known.of_hop(hop, story, figures).items()}
 
 
 def title_of(panel: dict[str, Any]) -> str:
@@ -158,45 +145,6 @@ def test_a_choice_of_all_needs_no_list_of_all() -> None:
     choices = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
     assert [one["name"] for one in choices] == ["namespace", "model", "role", "worker"]
     assert all(one["includeAll"] and one["allValue"] == ".+" and one["multi"] for one in choices)
-
-
-def test_links_to_traces_search_by_what_spans_say() -> None:
-    """Of this service, in the time that is shown; names and attributes are those of the page of tracing."""
-    page = TRACING.read_text(encoding="utf-8")
-    searches = trace_searches()
-    assert searches
-    for search in searches:
-        assert search["range"] == {"from": "${__from}", "to": "${__to}"}
-        (query,) = search["queries"]
-        assert query["datasource"]["uid"] == search["datasource"] == "${tempo}"
-        asked = query["query"]
-        assert asked.startswith('{ resource.service.name = "${service}" && ')
-        named = re.findall(r'(?<!service\.)name = "([^"]+)"', asked) + re.findall(r"span\.([a-z_.]+)", asked)
-        assert named
-        assert all(f"`{name}`" in page for name in named), asked
-
-
-def test_links_to_traces_compare_fractions_with_fractions() -> None:
-    """Tempo does not find an attribute that is a fraction by a whole number, nor the other way round."""
-    found = attributes_of_a_request()
-    compared = [
-        pair
-        for search in trace_searches()
-        for pair in re.findall(r"span\.([\w.]+) [<>]=? (\S+)", search["queries"][0]["query"])
-    ]
-    assert len(compared) >= 3
-    for name, number in compared:
-        assert isinstance(found[name], float) == ("." in number), (name, number)
-
-
-@pytest.mark.parametrize(
-    "title",
-    ["Time to first token", "Time per output token", "Wait for the engine", "Time in each hop", "Duration"],
-)
-def test_every_panel_about_time_leads_to_traces(title: str) -> None:
-    """From "it is slow" to "this one was" is one step."""
-    (panel,) = (panel for panel in panels() if panel["title"] == title)
-    assert panel["fieldConfig"]["defaults"]["links"]
 
 
 def test_the_way_from_a_graph_to_one_request_is_written_down() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tools.observability.grafana import SOURCE, Json, JsonObject, layout
 from tools.observability.rows import ROWS
+from tools.observability.selecting import ours
 
 UID = "dynamo-actor-worker"
 TITLE = "Dynamo actor worker"
@@ -51,14 +52,13 @@ def _link(title: str, page: str) -> JsonObject:
 
 
 def _drains() -> JsonObject:
-    selector = f'{{state="draining", {_CHOSEN_NAMESPACE}, model_name=~"$model", instance=~"$worker"}}'
     return {
         "name": "Drains",
         "datasource": dict(SOURCE),
         "enable": True,
         "hide": False,
         "iconColor": "orange",
-        "expr": f"sum by (instance) (dynamo_actor_worker_state{selector}) > 0",
+        "expr": f"sum by (instance) ({ours('worker_state', state='draining')}) > 0",
         "titleFormat": "Drain",
         "textFormat": "{{instance}}",
         "step": "30s",
@@ -100,10 +100,11 @@ def _choice(name: str, label: str, asked: str, among: str, regex: str = "") -> J
 
 
 def _service() -> JsonObject:
-    """What traces call the service; no figure has it."""
+    """What traces call the service; no figure has it. All names in the files of ours match."""
+    names = "dynamo.*"
     return {
-        "name": "service", "label": "Service in traces", "type": "textbox", "query": "dynamo", "hide": 0,
-        "description": "OTEL_SERVICE_NAME of the workers.", "skipUrlSync": False,
-        "current": {"selected": True, "text": "dynamo", "value": "dynamo"},
-        "options": [{"selected": True, "text": "dynamo", "value": "dynamo"}],
+        "name": "service", "label": "Service in traces", "type": "textbox", "query": names, "hide": 0,
+        "description": "A pattern for OTEL_SERVICE_NAME of the workers; .* is any.", "skipUrlSync": False,
+        "current": {"selected": True, "text": names, "value": names},
+        "options": [{"selected": True, "text": names, "value": names}],
     }  # fmt: skip
