@@ -29,6 +29,12 @@ class Health:
     interval_s: int
     timeout_s: int
     start_period_s: int
+    retries: int
+
+    @property
+    def patience_s(self) -> int:
+        """How long after its start a service may stay away before it is called unhealthy."""
+        return self.start_period_s + self.retries * self.interval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,12 @@ class Service:
     waits_for: Mapping[str, str]
     stop_grace_s: int
     raw: Mapping[str, Any]
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """Where it may write although its root is read-only: in memory, and in volumes."""
+        in_memory = [entry.partition(":")[0] for entry in self.raw.get("tmpfs", ())]
+        return (*in_memory, *(mount.target for mount in self.mounts if not mount.is_read_only))
 
     def environ(self, shell: Mapping[str, str]) -> dict[str, str]:
         """The variables that the container gets from compose."""
@@ -139,6 +151,7 @@ def _health(raw: Mapping[str, Any]) -> Health:
         seconds(raw["interval"]),
         seconds(raw["timeout"]),
         seconds(raw.get("start_period", "0s")),
+        raw["retries"],
     )
 
 

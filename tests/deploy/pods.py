@@ -40,11 +40,13 @@ _OPERATOR_ALL = {
 class Pod:
     """One kind of pod.
 
-    owner: name of the Deployment, or of graph and component. spec: as the API has it. objects: everything
-    that is applied together with it. ports: of the container main, by name.
+    owner: name of the Deployment, or of graph and component. kind: in the operator's words, frontend, worker,
+    prefill or decode. spec: as the API has it. objects: everything that is applied together with it.
+    ports: of the container main, by name.
     """
 
     owner: str
+    kind: str
     labels: Mapping[str, str]
     spec: Object
     objects: list[Object] = field(repr=False)
@@ -104,7 +106,8 @@ def _of_deployment(one: Object, objects: list[Object]) -> Pod:
     labels, spec = template["metadata"]["labels"], template["spec"]
     ports = {p["name"]: p["containerPort"] for c in spec["containers"] for p in c.get("ports", [])}
     is_worker = labels.get("nvidia.com/dynamo-component-class") == "worker"
-    return Pod(one["metadata"]["name"], labels, spec, objects, False, is_worker, ports)
+    kind = labels["nvidia.com/dynamo-component-type"]
+    return Pod(one["metadata"]["name"], kind, labels, spec, objects, False, is_worker, ports)
 
 
 def _of_component(graph: Object, component: Object, objects: list[Object]) -> Pod:
@@ -118,7 +121,8 @@ def _of_component(graph: Object, component: Object, objects: list[Object]) -> Po
         e["name"]: e for e in main.get("env", [])
     }
     containers = [c | {"env": list(merged.values())} if c is main else c for c in spec["containers"]]
-    return Pod(owner, {}, spec | {"containers": containers}, objects, True, is_worker, ports)
+    whole = spec | {"containers": containers}
+    return Pod(owner, component["type"], {}, whole, objects, True, is_worker, ports)
 
 
 def shipped() -> dict[str, list[Object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import yaml
 
 from tests.deploy import compose_files, dockerfile
-from tests.deploy.compose_files import BASE, DEPLOY, FOLDER, OBSERVABILITY, Service
+from tests.deploy.compose_files import BASE, DEPLOY, FOLDER, OBSERVABILITY
+from tests.deploy.listening import environ_of, value_of
 from tests.deploy.worker_settings import ON_CPU, settings_of
 from tests.e2e.servers import tool
 
@@ -25,17 +27,6 @@ PUBLISHED = {
     "frontend": [8000], "worker": [8081], "prometheus": [9090], "grafana": [3000], "tempo": [3200],
     "otel-collector": [4317, 4318],
 }  # fmt: skip
-
-
-def environ_of(service: Service) -> dict[str, str]:
-    """What its process sees: the image's variables, then compose's."""
-    image = dockerfile.read()[1]["cpu"].environ if service.name in OURS else {}
-    return {**image, **service.environ({})}
-
-
-def after(words: tuple[str, ...], flag: str) -> str:
-    """The value of a flag."""
-    return words[words.index(flag) + 1]
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -144,16 +135,16 @@ def test_the_worker_stops_before_those_who_bring_its_answers_away() -> None:
 
 def test_the_frontend_moves_requests() -> None:
     """Three times at most: what a drain could not finish goes on with another worker."""
-    assert after(SERVICES["frontend"].argv, "--migration-limit") == "3"
+    assert value_of(SERVICES["frontend"], "--migration-limit") == "3"
 
 
 def test_both_look_for_each_other_at_the_same_place() -> None:
     """Etcd at the address where it listens, and over NATS where that file is added."""
-    etcd = next(word for word in SERVICES["etcd"].argv if word.startswith("--advertise-client-urls="))
+    etcd = value_of(SERVICES["etcd"], "--advertise-client-urls")
     for name in OURS:
         environ = environ_of(SERVICES[name])
         assert environ["DYN_DISCOVERY_BACKEND"] == "etcd"
-        assert environ["ETCD_ENDPOINTS"] == etcd.partition("=")[2]
+        assert environ["ETCD_ENDPOINTS"] == etcd
         assert (environ["DYN_REQUEST_PLANE"], environ["DYN_EVENT_PLANE"]) == ("nats", "nats")
         assert environ["NATS_SERVER"] == "nats://nats:4222"
         without = compose_files.services([BASE, OBSERVABILITY])[name].environ({})
@@ -176,7 +167,7 @@ def test_nats_understands_its_file() -> None:
 def test_health_checks_ask_the_port_where_the_service_listens() -> None:
     """The frontend's HTTP port; the worker's system server, at the port that it publishes."""
     frontend, worker = SERVICES["frontend"], SERVICES["worker"]
-    port = after(frontend.argv, "--http-port")
+    port = value_of(frontend, "--http-port")
     assert frontend.health is not None
     assert frontend.health.words[-1] == f"http://127.0.0.1:{port}/health"
     assert worker.health is not None
@@ -195,6 +186,18 @@ def test_a_health_check_gives_up_after_its_script_did() -> None:
         health = SERVICES[name].health
         assert health is not None
         assert patience_s < health.timeout_s
+
+
+@pytest.mark.parametrize(("name", "loads"), [("etcd", False), ("frontend", False), ("worker", True)])
+def test_a_slow_start_is_not_called_unhealthy(name: str, loads: bool) -> None:
+    """`up --wait` fails with the first unhealthy one: a first start may fetch a model, as in the image."""
+    health = SERVICES[name].health
+    assert health is not None
+    words = dict(re.findall(r"--([a-z-]+)=(\w+)", dockerfile.read()[1]["cpu"].one("HEALTHCHECK")))
+    least_s = compose_files.seconds(words["start-period"]) if loads else 20
+    assert health.patience_s >= least_s
+    # Python and the framework alone take many seconds on a busy machine.
+    assert health.start_period_s >= (60 if "build" in SERVICES[name].raw else 0)
 
 
 def test_no_secret_is_in_the_files() -> None:

@@ -16,13 +16,13 @@ import pytest
 from tests.deploy import dockerfile
 from tests.deploy.compose_files import DEPLOY, REPOSITORY, seconds
 from tests.deploy.dockerfile import DOCKERFILE, Stage
+from tests.deploy.lock_file import LOCK, locked
 
 ARGUMENTS, STAGES = dockerfile.read()
 IMAGES = ("cpu", "gpu")
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))[
     "project"
 ]
-LOCK = REPOSITORY / "requirements" / "lock.txt"
 # Libraries that do not go to ~/.cache by themselves, or where HOME does not decide. FlashInfer's go there.
 _CACHES = {"XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR"}
 CACHES = {
@@ -32,13 +32,6 @@ CACHES = {
 }
 # Of the annotations that the Open Containers Initiative has names for, those that say what an image is.
 LABELS = {"title", "description", "source", "version", "revision", "licenses", "base.name", "base.digest"}
-
-
-def locked(package: str) -> str:
-    """The version of a package in the lock file."""
-    found = re.search(rf"^{package}==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
-    assert found is not None
-    return found[1]
 
 
 def copied(stage: Stage) -> list[str]:
@@ -175,6 +168,31 @@ def test_an_image_says_what_it_is(name: str) -> None:
     assert {label.removeprefix("org.opencontainers.image.") for label in labels} == LABELS
     assert f"VERSION={PROJECT['version']}" in STAGES[name].all("ARG")
     assert labels["org.opencontainers.image.licenses"] == PROJECT["license"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_says_what_it_stands_on(name: str) -> None:
+    """Its own base, with the digest of that build: who looks for a hole in a base finds the right images."""
+    stage = STAGES[name]
+    digests = {"GPU_DIGEST": "sha256:aa", "PYTHON_DIGEST": "sha256:bb"}
+    # A label sees the arguments that are asked for in its own stage, and no other.
+    seen = {word: value for word, value in {**ARGUMENTS, **digests}.items() if word in stage.all("ARG")}
+    said = {
+        label: dockerfile.filled(stage.labels[f"org.opencontainers.image.base.{label}"], seen)
+        for label in ("name", "digest")
+    }
+    (base,) = re.findall(rf"^FROM (\S+) AS {name}$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"{said['name']}@{said['digest']}" == dockerfile.filled(base, {**ARGUMENTS, **digests})
+
+
+def test_what_was_installed_is_checked_as_a_whole() -> None:
+    """After the last package: else a set that does not go together, or has CUDA in it, becomes an image."""
+    commands = [command for text in STAGES["cpu-environment"].all("RUN") for command in text.split(" && ")]
+    last = max(number for number, command in enumerate(commands) if "pip install" in command)
+    assert commands[last + 1] == "python -m pip check"
+    assert "torch.version.cuda is None" in commands[last + 2]
+    # The other image's script does the same itself, and ends the build with what it found.
+    assert any("add_to_environment.py" in text.split(" && ")[-1] for text in STAGES["gpu"].all("RUN"))
 
 
 def test_no_download_of_pip_or_uv_stays_in_an_image() -> None:

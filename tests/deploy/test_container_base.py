@@ -62,6 +62,14 @@ def script() -> ModuleType:
     return module
 
 
+def put(site: Path, name: str, version: str) -> None:
+    """What an installed distribution says of itself."""
+    folder = site / f"{name}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (folder / "METADATA").write_text(text, encoding="utf-8")
+
+
 class Base:
     """An environment with some packages, a wheel to add to it, and a uv that does as it is told."""
 
@@ -69,7 +77,7 @@ class Base:
         self.site = folder / "site"
         self.site.mkdir()
         for name, version in there.items():
-            self._put(name, version)
+            put(self.site, name, version)
         self.wheel = folder / "worker-1.0-py3-none-any.whl"
         needed = "".join(f"Requires-Dist: {need}\n" for need in needs)
         with zipfile.ZipFile(self.wheel, "w") as archive:
@@ -88,12 +96,6 @@ class Base:
         """What uv finds on its index, and what it does besides."""
         told = {"site": str(self.site), "seen": str(self.seen), "index": index, "wheel": ["worker", "1.0"]}
         monkeypatch.setenv("UV_SCRIPT", json.dumps({**told, **misdeeds}))
-
-    def _put(self, name: str, version: str) -> None:
-        folder = self.site / f"{name}-{version}.dist-info"
-        folder.mkdir()
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (folder / "METADATA").write_text(text, encoding="utf-8")
 
 
 def test_only_what_is_not_there_is_added(
@@ -116,6 +118,15 @@ def test_what_an_added_package_needs_is_added_too(
     base = Base(tmp_path, {"numpy": "2.3"}, ["gguf"])
     base.does(monkeypatch, {"gguf": ("0.19", ["tqdm", "numpy"]), "tqdm": ("4.70", []), "numpy": ("9.9", [])})
     assert script.add(base.wheel, "", [str(base.site)], str(base.uv)) == ["gguf==0.19", "tqdm==4.70"]
+
+
+def test_of_two_of_a_name_the_one_that_is_imported_counts(script: ModuleType, tmp_path: Path) -> None:
+    """A base may have a package of its distribution behind its own: Python takes the first of the path."""
+    for site, version in (("own", "2.10"), ("distribution", "2.9")):
+        put(tmp_path / site, "torch", version)
+    path = [str(tmp_path / site) for site in ("own", "distribution")]
+    assert script.versions(path) == {"torch": "2.10"}
+    assert script.versions(path[::-1]) == {"torch": "2.9"}
 
 
 def test_a_package_that_is_too_old_is_named_and_nothing_is_installed(

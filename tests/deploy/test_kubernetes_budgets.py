@@ -99,20 +99,6 @@ def test_a_frontend_continues_what_a_worker_hands_back(pod: Pod) -> None:
     assert pod.main["args"] == ["--migration-limit", "3"]
 
 
-@pytest.mark.parametrize("pod", [p for p in WORKERS if "plain" in str(p.id)])
-def test_what_checks_the_configuration_checks_this_one(pod: Pod, tmp_path: Path) -> None:
-    """The container before the worker has its arguments, budgets, engine file and share of the node."""
-    (check,) = pod.spec["initContainers"]
-    assert check["command"] == ["dynamo-actor-worker", "--check-config"]
-    assert check["resources"] == pod.main["resources"]
-    checked, served = settings_in(pod, check, tmp_path), settings_in(pod, pod.main, tmp_path)
-    assert checked.action == "check_config"
-    assert (checked.drain, checked.graph, checked.engine) == (served.drain, served.graph, served.engine)
-    assert (checked.model, checked.torch) == (served.model, served.torch)
-    # Tokens of secrets, too, which the option loader of these tests does not see.
-    assert (check["env"], check["envFrom"]) == (pod.main["env"], pod.main["envFrom"])
-
-
 @pytest.mark.parametrize(("path", "name"), DEPLOYMENTS)
 def test_a_rollout_waits_for_as_long_as_a_start_may_take(path: str, name: str) -> None:
     """It is not called failed (after 600 s by default) while the startup probe still gives a pod time."""

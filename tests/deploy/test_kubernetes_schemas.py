@@ -89,15 +89,6 @@ def test_everything_goes_into_one_namespace() -> None:
         assert {one["metadata"]["namespace"] for one in objects} == {"dynamo"}
 
 
-def test_images_are_pinned_and_said_in_one_place() -> None:
-    """No tag is missing or moves; a file names its image without one, and the kustomization gives it."""
-    tags = {"cpu": "0.1.0-cpu", "gpu": "0.1.0", "disagg": "0.1.0"}
-    for name, tag in tags.items():
-        images = {c["image"] for one in SHIPPED[f"plain/{name}"] for c in kustomize.containers(one)}
-        ours = f"registry.example.com/dynamo-actor-worker:{tag}"
-        assert images == {ours, "nvcr.io/nvidia/ai-dynamo/dynamo-frontend:1.4.2"}
-
-
 @pytest.mark.parametrize("key", ["patches", "namePrefix", "commonLabels", "helmCharts"])
 def test_what_the_tests_do_not_follow_is_an_error(key: str) -> None:
     """A kustomization with another key would be tested as something that it is not."""

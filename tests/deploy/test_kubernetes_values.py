@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.deploy import kustomize
 from tests.deploy.kustomize import Object
-from tests.deploy.pods import PLAIN, Pod, named, pods_in, shipped
+from tests.deploy.pods import Pod, named, pods_in, shipped
 
 SHIPPED = shipped()
 PODS = [
@@ -21,7 +20,6 @@ DEPLOYMENTS = [
     for one in SHIPPED[path]
     if one["kind"] == "Deployment"
 ]
-_OVERLAP = "disable_overlap_scheduler: "
 
 
 class Probe(NamedTuple):
@@ -155,7 +153,6 @@ def test_volumes_hold_what_is_put_into_them(pod: Pod) -> None:
         resources["limits"]["memory"],
     )
     assert there == SIZES[kind_of(pod)]
-    assert volumes.get("shared-memory", {}).get("medium", "Memory") == "Memory"
 
 
 @pytest.mark.parametrize("pod", PODS)
@@ -163,30 +160,3 @@ def test_volumes_belong_to_who_writes_them(pod: Pod) -> None:
     """A claim in the place of an emptyDir is root's, but for fsGroup; group 0 is the image's."""
     security = pod.spec["securityContext"]
     assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (1000, 0, 1000)
-
-
-@pytest.mark.parametrize("path", ["plain/disagg", "dynamo/disagg.yaml"])
-def test_only_decode_workers_overlap_their_steps(path: str) -> None:
-    """TensorRT-LLM has none in a worker that only reads prompts; without them answers are slower."""
-    texts = {
-        name: text
-        for one in SHIPPED[path]
-        if one["kind"] == "ConfigMap"
-        for name, text in one["data"].items()
-        if name in ("prefill.yaml", "decode.yaml")
-    }
-    assert texts.keys() == {"prefill.yaml", "decode.yaml"}
-    for name, text in texts.items():
-        said = [line.removeprefix(_OVERLAP) for line in text.splitlines() if line.startswith(_OVERLAP)]
-        assert said == ["true" if name == "prefill.yaml" else "false"]
-
-
-@pytest.mark.parametrize("name", ["frontend", "backend"])
-def test_jobs_have_the_names_that_rules_and_dashboards_know(name: str) -> None:
-    """As upstream's PodMonitors and our prometheus.yml call them."""
-    monitor = named(kustomize.build(PLAIN / "monitoring"), "PodMonitor", f"dynamo-{name}")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    jobs = [one["replacement"] for one in endpoint["relabelings"] if one["targetLabel"] == "job"]
-    assert jobs == [f"dynamo-{name}"]
-    configuration = PLAIN.parents[1] / "observability" / "prometheus.yml"
-    assert f"- job_name: dynamo-{name}\n" in configuration.read_text(encoding="utf-8")

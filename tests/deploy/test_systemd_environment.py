@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +13,7 @@ from service.options import EngineChoiceError, choose_engine
 from service.options.known_names import FRAMEWORK_VARIABLES
 from service.options.tables import OPTIONS
 from tests.deploy.compose_files import REPOSITORY
+from tests.deploy.listening import SERVICES, collector_port, listeners
 from tests.deploy.unit_file import (
     ENVIRONMENTS,
     Unit,
@@ -69,6 +71,25 @@ def test_every_worker_starts_with_its_files(instance: str, is_on_gpu: bool) -> N
     assert settings.runtime.discovery_backend == "etcd"
     assert settings.runtime.system_port == 8081 + int(instance)
     assert environ_of(instance)["CUDA_VISIBLE_DEVICES"] == instance
+
+
+def test_frontends_are_looked_for_where_etcd_listens() -> None:
+    """For clients, as in compose; at its next port etcds speak to each other. It is started before."""
+    address = urlsplit(environment_file("worker.env")["ETCD_ENDPOINTS"])
+    assert address.port in {listener.port for listener in listeners("etcd")}
+    assert address.hostname == LOOPBACK
+    assert {"etcd.service", "network-online.target"} <= set(Unit().one("After", "Unit").split())
+
+
+def test_traces_can_be_switched_on_as_they_are_written() -> None:
+    """To the port of the protocol that is used, which compose publishes on this machine."""
+    environ = environ_of("0", **alternatives("worker.env"))
+    address = urlsplit(environ["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    assert address.hostname == LOOPBACK
+    (published,) = [
+        port for port in SERVICES["otel-collector"].ports if port.inside == collector_port(environ)
+    ]
+    assert address.port == published.outside
 
 
 def test_a_worker_without_tensorrt_llm_does_not_serve_with_another_engine() -> None:

@@ -105,6 +105,15 @@ def test_the_worker_may_do_what_it_needs_and_no_more(unit: Unit) -> None:
     assert not {"MemoryDenyWriteExecute", "SystemCallFilter"} & unit.names("Service")
 
 
+def test_a_worker_starts_after_what_it_needs(unit: Unit) -> None:
+    """What is wanted is waited for; who makes NVIDIA's device nodes goes first, for the worker may not."""
+    after = set(unit.one("After", "Unit").split())
+    assert set(unit.one("Wants", "Unit").split()) <= after
+    assert "nvidia-persistenced.service" in after
+    # Ordering alone: on a machine without one of them the worker starts all the same.
+    assert not {"Requires", "BindsTo", "Requisite"} & unit.names("Unit")
+
+
 def test_the_cache_that_it_may_write_is_where_the_worker_writes(unit: Unit) -> None:
     """Its own models, the hub's, and what torch and CUDA compile are below the home folder."""
     assert unit.environment["HOME"] == f"%C/{unit.one('CacheDirectory')}"

@@ -9,10 +9,13 @@ from tests.deploy.kustomize import Object
 from tests.deploy.pods import Pod, named
 from tests.deploy.worker_settings import ON_CPU, ON_GPU, settings_of
 
+# The device plugin of NVIDIA has this name for them.
+GPU = "nvidia.com/gpu"
+
 
 def is_on_gpu(container: Object) -> bool:
     """Whether it asks for one."""
-    return "nvidia.com/gpu" in container["resources"].get("limits", {})
+    return GPU in container["resources"].get("limits", {})
 
 
 def settings_in(pod: Pod, container: Object, folder: Path) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,19 @@ def test_a_manager_that_is_less_patient_than_the_loop_guard_is_warned_of(
     for line in lines:
         for words in ("WATCHDOG_USEC=19000000", " 12.6667 s", " 13 s ", "--engine-hang-timeout", "=20 "):
             assert words in line
+
+
+@pytest.mark.parametrize("longest_s", [6.0, 13.0, 20.0, 31.0, 120.0])
+def test_what_a_warning_asks_for_is_enough(longest_s: float, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever sets the time that is named there, to the second, is not warned again."""
+    Follower(NotedNotifier(watchdog_s=1.0)).guarded(longest_s)
+    (named,) = re.findall(r"set WatchdogSec=(\d+) or more", caplog.text)
+    caplog.clear()
+    Follower(NotedNotifier(watchdog_s=float(named))).guarded(longest_s)
+    assert caplog.text == ""
+    # And not more than enough.
+    Follower(NotedNotifier(watchdog_s=float(named) - 1)).guarded(longest_s)
+    assert "notify.impatient" in caplog.text
 
 
 def test_without_a_manager_the_graph_speaks_to_its_listener_alone() -> None:

@@ -17,6 +17,7 @@ from service.exit_codes import ExitCode
 from service.models import ModelInvalid
 from service.notify import Notifier, complaints, open_notifier, why_of
 from service.notify.events import Ended, Failed, Listed, LoopTurned, Planned, StateChanged
+from service.notify.notifier import RETRY_S
 from service.notify.supervision import Supervision
 from service.stopping import STOP_SIGNALS, StopSignals
 from tests.service.notify_manager import PATIENCE_S, Manager
@@ -102,6 +103,24 @@ def test_nobody_waits_for_a_manager_that_takes_nothing(tmp_path: Path, is_full: 
         tell(notifier, Failed("why"))
         # Bounded: comes back although nothing could be said.
         notifier.close()
+
+
+def test_who_closes_waits_until_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a manager that is busy just then, as long as it may take: the last words tell how it ended."""
+    monkeypatch.setattr("service.notify.notifier.LAST_WORDS_S", PATIENCE_S)
+    with Manager(tmp_path) as manager:
+        notifier = Notifier(Supervision(address=manager.address))
+        manager.read_until("STATUS", "starting")
+        manager.fill()
+        tell(notifier, *UP, Ended(ExitCode.PLANNED))
+        closer = threading.Thread(target=notifier.close, args=(PATIENCE_S,))
+        closer.start()
+        # Nobody has taken anything yet: it tries again, and again.
+        closer.join(2 * RETRY_S)
+        assert closer.is_alive()
+        manager.read_until("STATUS", "ended (code 0, as planned)")
+        closer.join(PATIENCE_S)
+        assert not closer.is_alive()
 
 
 def test_a_fault_of_ours_does_not_silence_the_signs_of_life(
