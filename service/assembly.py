@@ -14,7 +14,7 @@ from protocols.engine import Engine
 from service import drivers
 from service.engine import ActorEngine
 from service.engine_needs import EngineNeeds
-from service.framework import build_worker_config, installed_fields, installed_version, mode_of
+from service.framework import build_worker_config, installed_version, mode_of
 from service.models import ResolvedModel
 from service.models.facts import ModelFacts
 from service.notify import Notifier
@@ -116,7 +116,10 @@ def _tell_stage(notifier: Notifier, stage: str, fraction: float) -> None:
 
 
 def worker_config(settings: Settings, model: ResolvedModel, served_name: str) -> WorkerConfig:
-    """How the framework registers this worker. Fields it does not have were refused by the options."""
+    """How the framework registers this worker. Fields it does not have were refused by the options.
+
+    Structural tags are there twice, for the older framework and the newer one: neither has both.
+    """
     runtime = settings.runtime
     wanted: dict[str, Any] = {
         "namespace": runtime.namespace,
@@ -134,9 +137,6 @@ def worker_config(settings: Settings, model: ResolvedModel, served_name: str) ->
         "enable_kv_routing": runtime.publishes_kv_events,
         **_about_requests(settings.requests),
     }
-    known = installed_fields(WorkerConfig)
-    if "structural_tag" in known:
-        wanted = {name: value for name, value in wanted.items() if not name.startswith("structural_tag_")}
     # None leaves the framework's own default in place, where a field has one that is not None.
     return build_worker_config({name: value for name, value in wanted.items() if value is not None})
 

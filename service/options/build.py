@@ -19,10 +19,10 @@ from service.options.settings import (
     RequestSettings,
     RuntimeSettings,
     Settings,
-    StructuralTags,
     SyntheticSettings,
     TorchSettings,
 )
+from service.options.structural_tags import tags_of
 from service.options.values import Secret
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def build_settings(
         action=_action(resolution),
         runtime=_runtime(resolution, outcome, environ),
         model=_model(resolution, outcome.arguments),
-        requests=_requests(resolution),
+        requests=_requests(resolution, outcome),
         engine=_engine(resolution, outcome),
         torch=_torch(resolution),
         synthetic=SyntheticSettings(step_s=resolution.get("synthetic_step_ms", float) / 1000),
@@ -146,21 +146,15 @@ def _model(resolution: Resolution, arguments: EngineArguments | None) -> ModelSe
     )
 
 
-def _requests(resolution: Resolution) -> RequestSettings:
+def _requests(resolution: Resolution, outcome: Outcome) -> RequestSettings:
     template = resolution.find("custom_jinja_template", str)
     payload = resolution["health_check_payload"].value
-    as_object = resolution["dyn_structural_tag"].value
     return RequestSettings(
         tool_call_parser=resolution.find("dyn_tool_call_parser", str),
         reasoning_parser=resolution.find("dyn_reasoning_parser", str),
         default_thinking_mode=resolution.find("dyn_default_thinking_mode", str),
         exclude_tools_when_tool_choice_none=resolution.get("exclude_tools_when_tool_choice_none", bool),
-        structural_tags=StructuralTags(
-            enabled=resolution.get("dyn_enable_structural_tag", bool),
-            scope=resolution.get("dyn_structural_tag_scope", str),
-            schema=resolution.get("dyn_structural_tag_schema", str),
-            as_object=as_object if isinstance(as_object, bool | Mapping) else None,
-        ),
+        structural_tags=tags_of(resolution, outcome),
         custom_jinja_template=expand_template(template) if template else None,
         health_check_payload={**payload, _PROBE_KEY: True} if isinstance(payload, Mapping) else None,
     )

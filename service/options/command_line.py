@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from service.options.errors import Complaints, ConfigError, Problem
 from service.options.kinds import Words
-from service.options.nearest import nearest
+from service.options.nearest import advice
+from service.options.other_names import our_flag
 from service.options.tables import OPTIONS
 from service.options.values import Given, Source
 
@@ -48,9 +49,9 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
         return "serve", list(argv)
     word = argv[0]
     if word not in COMMANDS:
-        raise ConfigError(
-            [Problem("command", word, f"one of {', '.join(COMMANDS)}; {_guess(word, COMMANDS)}")]
-        )
+        known = f"one of {', '.join(COMMANDS)}"
+        guess = advice(word, COMMANDS, "")
+        raise ConfigError([Problem("command", word, f"{known}; {guess}" if guess else known)])
     return word, list(argv[1:])
 
 
@@ -103,6 +104,7 @@ class _Parser:
             value = " ".join(words) if words or option.kind.may_be_empty else None
         elif value is None:
             value = self._following_value()
+        value = option.bare or None if value is None else value
         if value is None:
             self._complaints.refuse(name, None, f"needs a value: {option.kind.allowed}")
         else:
@@ -157,15 +159,13 @@ def _about_unknown_flag(name: str) -> str:
     )
     if secret is not None:
         return f"is no flag; set the variable {secret.env}"
-    return f"unknown flag; {_guess(name, _FLAGS)}"
+    ours = our_flag(name)
+    meant = f"here it is {ours}" if ours else advice(name, _FLAGS, "--help names all of them")
+    return f"unknown flag; {meant}"
 
 
 def _spelt_as_flag(option: Option) -> str:
     return "--" + option.name.replace("_", "-")
-
-
-def _guess(word: str, names: Sequence[str] | dict[str, _Flag]) -> str:
-    return f"the nearest is {nearest(word, names)}"
 
 
 def _flags() -> dict[str, _Flag]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from service.options.known_names import TENSORRT_ARGUMENTS
-from service.options.nearest import nearest
+from service.options.nearest import near
+from service.options.other_names import our_flag
 from service.options.tables import BY_NAME
 from service.options.values import Given, Source
 
@@ -131,6 +132,11 @@ def _about_unknown_key(key: str) -> str:
     if key in TENSORRT_ARGUMENTS:
         return f"an argument of TensorRT-LLM: write it under the key {_ENGINE_KEY}"
     names = [name for name, option in BY_NAME.items() if option.in_file]
-    guess = nearest(key, names + sorted(TENSORRT_ARGUMENTS))
+    ours = our_flag(key)
+    if ours is not None:
+        return f"unknown key; here it is {ours.removeprefix('--')}"
+    guess = near(key, names + sorted(TENSORRT_ARGUMENTS))
+    if guess is None:
+        return "unknown key; they are the flags that --help names, without the dashes in front"
     under = "" if guess in BY_NAME else f", an argument of TensorRT-LLM, under the key {_ENGINE_KEY}"
     return f"unknown key; the nearest is {guess}{under}"

@@ -55,8 +55,8 @@ that can be checked without loading the model, and ends with 0 or 2. Both print 
 
 * All mistakes are reported at once, a line each, and the process ends with 2. A line names the flag, the
   variable or FILE:key, the value, and what is allowed.
-* An unknown flag, an unknown key and an unknown `DYN_ACTOR_*` variable stop the start with the nearest right
-  name; flags cannot be abbreviated. Other variables that come close to a known name, and unknown
+* An unknown flag, an unknown key and an unknown `DYN_ACTOR_*` variable stop the start with the right name
+  where one is near; flags cannot be abbreviated. Other variables that come close to a known name, and unknown
   `DYN_TRTLLM_*` variables, are warned about: they may belong to another component.
 * Secrets come from the environment or a file, never from a flag, and are masked wherever values are shown.
 """

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
 
 EngineName = Literal["trtllm", "torch", "synthetic"]
 
-# Engines this release has a driver for.
-DRIVEN: frozenset[EngineName] = frozenset({"trtllm", "torch", "synthetic"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
@@ -95,9 +92,5 @@ def _tensorrt(facts: EngineFacts, reason: str) -> EngineChoice:
         raise NoGpuError(
             "tensorrt-llm is installed but no GPU is visible: check the driver and CUDA_VISIBLE_DEVICES, or "
             "give --engine torch"
-        )
-    if "trtllm" not in DRIVEN:
-        raise EngineChoiceError(
-            "this release has no driver for tensorrt-llm: give --engine torch or synthetic"
         )
     return EngineChoice("trtllm", reason)

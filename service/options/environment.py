@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from service.options.known_names import FRAMEWORK_VARIABLES
-from service.options.nearest import is_near_miss, nearest
+from service.options.nearest import is_near_miss, near, nearest
 from service.options.tables import OPTIONS
 from service.options.values import Given, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from service.options.errors import Complaints
     from service.options.option import Option
@@ -51,12 +51,30 @@ def _report_spellings(
 
 def _report_stranger(name: str, complaints: Complaints) -> None:
     if name.startswith(_OUR_PREFIX):
-        ours = [known for known in _KNOWN if known.startswith(_OUR_PREFIX)]
-        complaints.refuse(name, None, f"unknown variable; the nearest is {nearest(name, ours)}")
+        guess = _near(name, _OUR_PREFIX)
+        meant = f"the nearest is {guess}" if guess else "--help names all of them"
+        complaints.refuse(name, None, f"unknown variable; {meant}")
+    elif name.startswith(_WORKER_PREFIX):
+        guess = _near(name, _FRAMEWORK_PREFIX)
+        complaints.warn(_of_no_effect(name) + (f"; the nearest is {guess}" if guess else ""))
     elif name.startswith(_FRAMEWORK_PREFIX):
         guess = nearest(name, _KNOWN)
-        if is_near_miss(name, guess) or name.startswith(_WORKER_PREFIX):
-            complaints.warn(f"{name} is not known and has no effect here; the nearest is {guess}")
+        if is_near_miss(name, guess):
+            complaints.warn(f"{_of_no_effect(name)}; the nearest is {guess}")
+
+
+def _near(name: str, prefix: str) -> str | None:
+    """What all of them begin with makes none of them alike."""
+    guess = near(name.removeprefix(prefix), (one.removeprefix(prefix) for one in _with(prefix)))
+    return None if guess is None else prefix + guess
+
+
+def _with(prefix: str) -> Iterator[str]:
+    return (known for known in _KNOWN if known.startswith(prefix))
+
+
+def _of_no_effect(name: str) -> str:
+    return f"{name} is not known and has no effect here"
 
 
 _KNOWN: frozenset[str] = FRAMEWORK_VARIABLES | {name for option in OPTIONS for name in option.envs()}

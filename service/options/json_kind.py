@@ -20,21 +20,14 @@ _FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """A JSON object. ``at_file``: @FILE reads it from a file. ``or_boolean``: true and false will do, too.
-
-    masks: keys whose values are not shown.
-    """
+    """A JSON object. ``at_file``: @FILE reads it from a file. ``masks``: keys whose values are not shown."""
 
     at_file: bool = False
-    or_boolean: bool = False
     masks: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
-        also = (" or @FILE holding one" if self.at_file else "") + (
-            " or true/false" if self.or_boolean else ""
-        )
-        return f"a JSON object{also}"
+        return "a JSON object or @FILE holding one" if self.at_file else "a JSON object"
 
     def parse(self, text: str) -> Value:
         if not text:
@@ -56,8 +49,6 @@ class JsonObject:
         return json.dumps(value)
 
     def _checked(self, found: object) -> Value:
-        if self.or_boolean and isinstance(found, bool):
-            return found
         if not isinstance(found, Mapping):
             raise ValueError(f"found {type(found).__name__}")
         return cast("Mapping[str, object]", found)

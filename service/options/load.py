@@ -15,6 +15,7 @@ from service.options.errors import Complaints, ConfigError
 from service.options.machine import read_engine_facts
 from service.options.resolve import Resolution, resolve
 from service.options.rules import check_rules
+from service.options.structural_tags import check_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ def load_settings(
     Availability(engine, framework, complaints).check(resolution)
     check_rules(resolution, engine, environ, framework, complaints)
     outcome = _outcome(resolution, engine, framework, facts, complaints)
+    check_tags(resolution, outcome, framework, complaints)
     if outcome.arguments is not None:
         Surroundings(outcome.arguments, facts.gpus, environ, complaints).check()
     budgets = _budgets(resolution, complaints)

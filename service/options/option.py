@@ -77,6 +77,7 @@ class Option:
     engine_defaults: the default with an engine that has another one.
     framework_field: the field of the framework's WorkerConfig without which the option has no effect.
     in_file: whether ``--config FILE`` may hold it. is_repeatable: several flags give several values.
+    bare: what the flag without a value means; "" where it needs one.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Option:
     framework_field: str | None = None
     in_file: bool = True
     is_repeatable: bool = False
+    bare: str = ""
 
     @property
     def is_switch(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.admission import STEPS_UNDER_WAY
-from service.options.nearest import nearest
+from service.options.nearest import advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,6 @@ def check_rules(
     _check_endpoint_over_namespace(resolution, complaints)
     _check_parser(resolution, "dyn_tool_call_parser", framework.tool_parsers, complaints)
     _check_parser(resolution, "dyn_reasoning_parser", framework.reasoning_parsers, complaints)
-    _check_structural_tags(resolution, framework, complaints)
     _check_template(resolution, complaints)
     _check_request_limit(resolution, complaints)
     _check_sizes(resolution, engine, complaints)
@@ -101,24 +100,9 @@ def _check_parser(
         return
     known = sorted(names())
     if wanted not in known:
-        guess = f"; the nearest is {nearest(wanted, known)}" if known else ""
-        complaints.refuse(resolution[name].where, wanted, f"allowed: one of {', '.join(known)}{guess}")
-
-
-_OLD_TAG_OPTIONS = ("dyn_enable_structural_tag", "dyn_structural_tag_scope", "dyn_structural_tag_schema")
-
-
-def _check_structural_tags(resolution: Resolution, framework: FrameworkFacts, complaints: Complaints) -> None:
-    """1.4 has three options, 1.6 one object; the framework tells which by the fields it has."""
-    old = [resolution[name] for name in _OLD_TAG_OPTIONS if resolution[name].is_given]
-    new = resolution["dyn_structural_tag"]
-    for found in old:
-        if new.is_given:
-            complaints.refuse(
-                found.where, found.option.show(found.value), f"cannot be combined with {new.where}"
-            )
-        elif framework.is_since_1_6:
-            complaints.warn(f"{found.where} is an old spelling for this framework: use --dyn-structural-tag")
+        guess = advice(wanted, known, "")
+        allowed = f"allowed: one of {', '.join(known)}"
+        complaints.refuse(resolution[name].where, wanted, f"{allowed}; {guess}" if guess else allowed)
 
 
 def _check_template(resolution: Resolution, complaints: Complaints) -> None:

@@ -68,13 +68,13 @@ class StructuralTags:
     """Guidance of tool calls.
 
     enabled, scope, schema: the three options of framework 1.4.
-    as_object: the one option of framework 1.6, None when not given.
+    as_object: what framework 1.6 has in their place; None is off.
     """
 
     enabled: bool
     scope: str
     schema: str
-    as_object: Mapping[str, object] | bool | None
+    as_object: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

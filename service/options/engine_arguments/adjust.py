@@ -57,7 +57,6 @@ class Adjustment:
         self._check_transfers(tree)
         self._check_affinity(tree)
         self._check_metrics(tree)
-        self._check_tags(tree)
         self._check_sleep(tree)
         for path, why in UNTRIED.items():
             if value_at(tree, path):
@@ -114,16 +113,6 @@ class Adjustment:
             self.complaints.warn(
                 f"{_place(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"
             )
-
-    def _check_tags(self, tree: Tree) -> None:
-        """Only one back-end follows structural tags, which is how the framework guides tool calls."""
-        for name in ("dyn_enable_structural_tag", "dyn_structural_tag"):
-            wanted = self.resolution[name]
-            if wanted.value not in (None, False) and value_at(tree, _BACKEND) != "xgrammar":
-                self.complaints.warn(
-                    f"{wanted.where}: requests with tools will be refused, since structural tags need "
-                    "--guided-decoding-backend xgrammar"
-                )
 
     def _check_sleep(self, tree: Tree) -> None:
         """Whoever wrote ``sleep_config`` means to sleep; the call would be refused much later."""

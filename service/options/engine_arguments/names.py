@@ -16,7 +16,8 @@ from service.options.engine_arguments.known_fields import (
 from service.options.engine_arguments.tree import Node, Tree, find, given_by, inside, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
 from service.options.errors import NULL
-from service.options.nearest import nearest
+from service.options.nearest import advice
+from service.options.tables import BY_NAME
 
 if TYPE_CHECKING:
     from service.options.errors import Complaints
@@ -43,7 +44,8 @@ class NameCheck:
         for path, words in WORDS.items():
             node = find(tree, path)
             if node is not None and plain(node) not in (words if path in NOT_NULL else (None, *words)):
-                self._refuse(path, node, f"allowed: one of {', '.join(words)}")
+                allowed, guess = f"allowed: one of {', '.join(words)}", advice(str(plain(node)), words, "")
+                self._refuse(path, node, f"{allowed}; {guess}" if guess else allowed)
         self._check_fields(tree, LLM_FIELDS, "")
 
     def _check_fields(self, tree: Tree, fields: frozenset[str], path: str) -> None:
@@ -64,7 +66,7 @@ class NameCheck:
             self._refuse(path, node, why)
 
     def _report_stranger(self, path: str, key: str, node: Node, fields: frozenset[str]) -> None:
-        about = RETIRED.get(path) or _right_name(key, fields)
+        about = RETIRED.get(path) or _right_name(key, fields, has_group=path != key)
         if self.installed in ("", VERSION):
             self.complaints.refuse(self._place(path, node), None, about)
         else:
@@ -79,9 +81,13 @@ class NameCheck:
         return place(given_by(node) or self.where, path)
 
 
-def _right_name(key: str, fields: frozenset[str]) -> str:
+def _right_name(key: str, fields: frozenset[str], *, has_group: bool) -> str:
     """A right name in the wrong place is told its place, any other one the nearest that is known here."""
     places = places_of(key)
     if places:
         return f"unknown key here; its place is {' or '.join(places)}"
-    return f"unknown key; the nearest is {nearest(key, fields)}"
+    ours = None if has_group else BY_NAME.get(key)
+    if ours is not None:
+        return f"is no argument of TensorRT-LLM; give {ours.title}"
+    others = f"allowed: {', '.join(sorted(fields))}" if has_group else f"{VERSION} has none like it"
+    return f"unknown key; {advice(key, fields, others)}"

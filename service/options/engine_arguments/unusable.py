@@ -11,7 +11,8 @@ _GRAPHS = "is part of cuda_graph_config now: batch_sizes, max_batch_size, enable
 _TENSORRT_ENGINE = "belonged to the TensorRT engine backend, which TensorRT-LLM 1.3 has no more; leave it out"
 _SAMPLER = "is gone: TensorRT-LLM chooses the sampler itself (sampler_type)"
 
-# Of older versions. Where another version is installed these only warn, like every unknown name.
+# Of older versions, and of trtllm-serve's flags. Where another version is installed these only warn, like
+# every unknown name.
 RETIRED: dict[str, str] = {
     "build_config": "is gone with the TensorRT engine backend: write max_batch_size, max_num_tokens, "
     "max_seq_len and max_beam_width without it",
@@ -21,7 +22,13 @@ RETIRED: dict[str, str] = {
     "cuda_graph_batch_sizes": _GRAPHS,
     "cuda_graph_max_batch_size": _GRAPHS,
     "cuda_graph_padding_enabled": _GRAPHS,
+    "padding_enabled": _GRAPHS,
+    "cuda_graph_config.padding_enabled": "is now enable_padding",
     "kv_cache_dtype": "is now kv_cache_config.dtype",
+    "kv_cache_free_gpu_memory_fraction": "is kv_cache_config.free_gpu_memory_fraction here",
+    **dict.fromkeys(("tp", "tp_size"), "is tensor_parallel_size here"),
+    **dict.fromkeys(("pp", "pp_size"), "is pipeline_parallel_size here"),
+    **dict.fromkeys(("ep", "ep_size"), "is moe_expert_parallel_size here"),
     "moe_backend": "is now moe_config.backend",
     "moe_max_num_tokens": "is now moe_config.max_num_tokens",
     "moe_load_balancer": "is now moe_config.load_balancer",

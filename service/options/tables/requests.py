@@ -54,7 +54,8 @@ REQUESTS: tuple[Option, ...] = (
         kind=Boolean(),
         default=False,
         group=Group.REQUESTS,
-        help="Guide tool calls with structural tags. Newer frameworks: --dyn-structural-tag.",
+        help="Guide tool calls with structural tags. From framework 1.6 on, an old spelling of "
+        "--dyn-structural-tag, which is on by default.",
     ),
     Option(
         name="dyn_structural_tag_scope",
@@ -63,7 +64,8 @@ REQUESTS: tuple[Option, ...] = (
         kind=Choice(("auto", "always")),
         default="auto",
         group=Group.REQUESTS,
-        help="`auto`: for required, named, strict or single tool calls; `always`: for tool_choice auto, too.",
+        help="`auto`: for required, named, strict or single tool calls; `always`: for tool_choice auto, too. "
+        "From framework 1.6 on, an old spelling of that part of --dyn-structural-tag, by default `always`.",
     ),
     Option(
         name="dyn_structural_tag_schema",
@@ -72,7 +74,8 @@ REQUESTS: tuple[Option, ...] = (
         kind=Choice(("auto", "strict")),
         default="auto",
         group=Group.REQUESTS,
-        help="`auto`: the parameters' schema binds strict tools only; `strict`: all tools.",
+        help="`auto`: the parameters' schema binds strict tools only; `strict`: all tools. From framework "
+        "1.6 on, an old spelling of that part of --dyn-structural-tag.",
     ),
     Option(
         name="custom_jinja_template",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.options.json_kind import JsonObject
 from service.options.kinds import Boolean, Choice, Kind, Number, Text
 from service.options.option import Group, Option, Refusal, flag_of
+from service.options.tag_kind import TagSetting
 
 if TYPE_CHECKING:
     from service.options.values import Value
@@ -48,11 +48,14 @@ TRANSPORT: tuple[Option, ...] = (
         name="dyn_structural_tag",
         flag="--dyn-structural-tag",
         env="DYN_STRUCTURAL_TAG",
-        kind=JsonObject(or_boolean=True),
+        kind=TagSetting(),
+        bare="true",
         default=None,
-        default_text="the framework's choice",
+        default_text="framework 1.6: on, where the engine follows tags",
         group=Group.TRANSPORT,
-        help="Structural tags as one object (scope, schema, tool_arguments_any_order), or on and off.",
+        help="Guide tool calls with structural tags: on, off, or one object; a scope that is not given is "
+        "`always`. Where nobody says anything, an old spelling included, they are on, as upstream has them, "
+        "with torch, and with trtllm and --guided-decoding-backend xgrammar; other engines follow none.",
         framework_field="structural_tag",
     ),
     _tls("tcp_tls_cert_path", _FILE, None, "Certificate of the TCP plane."),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.options.json_kind import JsonObject
 from service.options.kinds import Boolean, Choice, Integer, Kind, Number, SecretText, Text, Words
 from service.options.processor_kind import Processors
+from service.options.tag_kind import FIELDS, TagSetting
 
 _PLAIN = st.text(st.sampled_from("abcxyz019_-"), min_size=1, max_size=12)
 _NAMES = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=12)
@@ -30,16 +31,25 @@ def texts(kind: Kind) -> st.SearchStrategy[str]:
         case Words(values=values):
             words = st.sampled_from(values) if values else _PLAIN
             return st.lists(words, min_size=1, max_size=3).map(",".join)
-        case JsonObject():
-            return _JSON.map(json.dumps)
-        case Processors():
-            return st.dictionaries(_NAMES, _JSON, min_size=1, max_size=3).map(_processors)
+        case JsonObject() | TagSetting() | Processors():
+            return _objects(kind)
         case SecretText(minimum=minimum):
             return st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=minimum, max_size=20)
         case Text():
             return _texts_like(kind)
         case _:
             raise TypeError(kind)
+
+
+def _objects(kind: JsonObject | TagSetting | Processors) -> st.SearchStrategy[str]:
+    match kind:
+        case JsonObject():
+            return _JSON.map(json.dumps)
+        case TagSetting():
+            fields = {name: st.sampled_from(values) for name, values in FIELDS.items()}
+            return (st.booleans() | st.fixed_dictionaries({}, optional=fields)).map(json.dumps)
+        case Processors():
+            return st.dictionaries(_NAMES, _JSON, min_size=1, max_size=3).map(_processors)
 
 
 def _processors(options: Mapping[str, Mapping[str, object]]) -> str:

@@ -38,6 +38,7 @@ _SAMPLES = {
     "--encode-endpoint": "a.b.c",
     "--dyn-tool-call-parser": "hermes",
     "--dyn-reasoning-parser": "qwen3",
+    "--dyn-structural-tag": "true",
     "--health-check-payload": '{"token_ids": [1]}',
     "--override-engine-args": '{"max_batch_size": 3}',
     "--endpoint-types": "chat",
@@ -65,8 +66,8 @@ def _sample(option: Option, folder: Path) -> str:
             return next(value for value in reversed(values) if value != default)
         case Words(values=values):
             return next((value for value in values if (value,) != default), "word")
-        case JsonObject(or_boolean=or_boolean):
-            return "true" if or_boolean else '{"x": 1}'
+        case JsonObject():
+            return '{"x": 1}'
         case _:
             path = folder / "a-file"
             path.write_text("max_batch_size: 3\n", encoding="utf-8")

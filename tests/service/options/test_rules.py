@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from actors.settings import GraphSettings
-from tests.service.options.world import NEW_FRAMEWORK, load, refused
+from tests.service.options.world import load, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,16 +51,6 @@ def test_parsers_must_exist_in_the_framework() -> None:
     assert load("--dyn-tool-call-parser", "hermes").requests.tool_call_parser == "hermes"
     line = refused("--dyn-reasoning-parser", "qwen")
     assert line == "--dyn-reasoning-parser: value 'qwen': allowed: one of basic, qwen3; the nearest is qwen3"
-
-
-def test_structural_tags_are_old_or_new_but_not_both() -> None:
-    """Upstream 1.6 refuses the mix; the old form alone is deprecated there."""
-    old = ["--dyn-enable-structural-tag", "--dyn-structural-tag-scope=always"]
-    assert load(*old).warnings == ()
-    assert len(load(*old, facts=NEW_FRAMEWORK).warnings) == 2
-    assert "cannot be combined" in refused(*old, '--dyn-structural-tag={"scope":"auto"}', facts=NEW_FRAMEWORK)
-    new = load('--dyn-structural-tag={"scope":"auto"}', facts=NEW_FRAMEWORK)
-    assert new.requests.structural_tags.as_object == {"scope": "auto"}
 
 
 def test_a_template_is_expanded_and_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

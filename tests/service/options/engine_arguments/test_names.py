@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, WORDS, places_of
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, WORDS, places_of
 from service.options.engine_arguments.unusable import RETIRED, UNTRIED, UNUSABLE, WITHOUT_EFFECT
-from service.options.nearest import nearest
+from service.options.nearest import near
+from service.options.tables import BY_NAME
 from tests.service.options.world import load, refused, with_tensorrt
 
 _TRTLLM = ("--engine", "trtllm")
@@ -28,14 +29,18 @@ def _with(path: str, value: object) -> str:
 
 @given(st.sampled_from(_CLOSED), _NAMES)
 def test_an_unknown_name_never_passes(section: str, name: str) -> None:
-    """At every depth that is known, with the nearest name of the same place as a guess."""
+    """At every depth that is known, with the nearest name of the same place, or those that it may have."""
     known = SECTIONS[section].fields if section else LLM_FIELDS
     path = f"{section}.{name}" if section else name
     assume(name not in known and path not in UNUSABLE and path not in RETIRED and not places_of(name))
+    assume(path not in BY_NAME)
     (line,) = [line for line in refused(*_TRTLLM, _with(path, 1)).splitlines() if "unknown key" in line]
-    start, guess = line.rsplit(" ", maxsplit=1)
-    assert start == f"--override-engine-args:{path}: unknown key; the nearest is"
-    assert guess == nearest(name, known)
+    start, meant = line.split("; ")
+    guess, others = near(name, known), f"allowed: {', '.join(sorted(known))}"
+    assert start == f"--override-engine-args:{path}: unknown key"
+    assert meant == (
+        f"the nearest is {guess}" if guess else others if section else f"{VERSION} has none like it"
+    )
 
 
 @given(st.sampled_from(_CLOSED), st.sampled_from(_CLOSED), st.data())
@@ -84,7 +89,7 @@ def test_a_memory_is_no_setting() -> None:
         ("kv_cache_config.free_gpu_mem_fraction", "free_gpu_memory_fraction"),
         ("scheduler_config.dynamic_batch_config.enable_batch_tuning", "enable_batch_size_tuning"),
         ("cache_transceiver_config.max_tokens_in_bufer", "max_tokens_in_buffer"),
-        ("lora_config.max_rank", "max_loras"),
+        ("lora_config.max_rank", "max_lora_rank"),
         ("sleep_config.restore_modes.kv_cach", "kv_cache"),
         ("prometheus_metrics_config.e2e_latency_buckets", "e2e_request_latency_buckets"),
     ],
@@ -93,6 +98,21 @@ def test_a_misspelt_name_is_answered_with_the_right_one(wrong: str, right: str) 
     """Field report S15, at several depths; a dotted flag is named alone, since it holds the path."""
     assert refused(*_TRTLLM, _with(wrong, {"x": 1})).endswith(f"unknown key; the nearest is {right}")
     assert refused(*_TRTLLM, f"--trtllm.{wrong}.x", "1").startswith(f"--trtllm.{wrong}.x: unknown key")
+
+
+@pytest.mark.parametrize(
+    ("path", "flag"),
+    [
+        ("served_model_name", "--served-model-name"),
+        ("kv_block_size", "--kv-block-size"),
+        ("max_live", "--max-live"),
+        ("lora_enabled", "DYN_LORA_ENABLED"),
+    ],
+)
+def test_an_option_of_ours_in_an_engine_file_is_named(path: str, flag: str) -> None:
+    """No argument is like it: it belongs beside the file."""
+    line = refused(*_TRTLLM, _with(path, 1))
+    assert line == f"--override-engine-args:{path}: is no argument of TensorRT-LLM; give {flag}"
 
 
 @pytest.mark.parametrize("path", sorted(RETIRED))
@@ -133,11 +153,13 @@ def test_words_are_compared_as_tensorrt_does(path: str) -> None:
     """Upper and lower case are not the same there."""
     for word in WORDS[path]:
         load(*_TRTLLM, _with(path, word))
-    for wrong in ("ucX", *(word.swapcase() for word in WORDS[path])):
-        assert "allowed: one of " in refused(*_TRTLLM, _with(path, wrong))
+    for word in WORDS[path]:
+        assert refused(*_TRTLLM, _with(path, word.swapcase())).endswith(f"; the nearest is {word}")
+    assert refused(*_TRTLLM, _with(path, "???")).endswith(f"allowed: one of {', '.join(WORDS[path])}")
     if path.startswith("sleep_config.restore_modes."):
         line = refused(*_TRTLLM, _with(path, None))
-        assert line == f"--override-engine-args:{path}: value null: allowed: one of {', '.join(WORDS[path])}"
+        allowed = f"allowed: one of {', '.join(WORDS[path])}; the nearest is NONE"
+        assert line == f"--override-engine-args:{path}: value null: {allowed}"
     else:
         load(*_TRTLLM, _with(path, None))
 

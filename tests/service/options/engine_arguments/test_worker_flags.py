@@ -311,14 +311,6 @@ def test_the_engine_reads_text_only_where_it_must(
     assert _arguments(*words, env=env).values["skip_tokenizer_init"] is not has_tokenizer
 
 
-@pytest.mark.parametrize(("backend", "warns"), [("xgrammar", False), ("llguidance", True), (None, True)])
-def test_structural_tags_that_nobody_follows_are_warned_about(backend: str | None, warns: bool) -> None:
-    """Every request with tools would be refused."""
-    words = [] if backend is None else ["--guided-decoding-backend", backend]
-    settings = load(*_TRTLLM, "--dyn-enable-structural-tag", *words)
-    assert any("structural tags" in text for text in settings.warnings) == warns
-
-
 def test_the_test_processor_wins_aloud_over_an_argument() -> None:
     """It cannot work otherwise."""
     settings = load(*_TRTLLM, _override(skip_tokenizer_init=True), env=_HOOK)
