@@ -10,8 +10,8 @@ import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from actors.asked_constraint import asked_constraint
 from actors.asked_processors import asked_processors
 from actors.choice_search import choice_search
 from actors.lacking import lacking
@@ -22,8 +22,6 @@ from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, SamplingOptions
 from protocols.spec import (
     GenerationSpec,
-    Guided,
-    GuidedKind,
     Output,
     ProcessorEntry,
     Sampling,
@@ -76,7 +74,7 @@ class SpecRules:
             sampling=self._sampling(options),
             stop=self._stop_rules(request),
             output=self._output(request),
-            guided=self._guided(options),
+            guided=asked_constraint(options.guided_decoding, self.engine, self.capabilities),
             processors=self.default_processors
             + asked_processors(request.annotations, self.capabilities.processors),
             thinking_tokens=request.stop_conditions.max_thinking_tokens,
@@ -155,22 +153,6 @@ class SpecRules:
                 allowed = f"{neutral} only; engine {self.engine!r}: {NEVER}"
                 raise InvalidRequest(f"sampling_options.{name}", value, allowed)
 
-    def _guided(self, options: SamplingOptions) -> Guided | None:
-        """The one constraint of a request. Whether its text makes sense is for a grammar compiler to say."""
-        asked = _constraint(options.guided_decoding)
-        if asked is None:
-            return None
-        field = "sampling_options.guided_decoding"
-        kinds = [kind.value for kind in GuidedKind if kind in self.capabilities.guided]
-        if not kinds:
-            raise lacking(field, asked, self.engine, self.capabilities.no_guided)
-        if len(asked) != 1 or not set(asked) <= set(kinds):
-            is_lacking = len(asked) == 1 and set(asked) <= {kind.value for kind in GuidedKind}
-            why = f"; {self.capabilities.no_guided}" if is_lacking else ""
-            raise InvalidRequest(field, asked, f"exactly one of {', '.join(kinds)}{why}")
-        ((kind, constraint),) = asked.items()
-        return Guided(kind=GuidedKind(kind), constraint=constraint)
-
     def _stop_rules(self, request: GenerateRequest) -> StopRules:
         """Completed and clamped: the answer ends at the end of the context at the latest.
 
@@ -233,11 +215,6 @@ class _Tokens(int):
 
     def __repr__(self) -> str:
         return f"a prompt of {int(self)} tokens"
-
-
-def _constraint(guided: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The parts of a guided-decoding group that are set; a group without any constrains nothing."""
-    return {key: value for key, value in (guided or {}).items() if value is not None} or None
 
 
 def _temperature(options: SamplingOptions) -> float:

@@ -20,7 +20,7 @@ def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
             "at most 1 with a constraint: the engine would hold back the end of an answer that is complete"
         )
         raise InvalidRequest("stop_conditions.min_tokens", spec.stop.min_tokens, allowed)
-    if spec.sequences > 1 and not is_beam and spec.sampling.is_greedy and can.no_greedy_choices:
+    if spec.sequences > 1 and not is_beam and spec.sampling.leaves_no_choice and can.no_greedy_choices:
         raise _too_many(spec, f"1 choice without sampling, or a temperature; {can.no_greedy_choices}")
 
 

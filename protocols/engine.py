@@ -40,7 +40,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     can_pause: one request can be held back while the others go on.
     sampling: names of the sampling options that change its output.
     max_n: choices per request. max_logprobs: alternatives per token; None means no logprobs.
-    guided: the forms of constraints it obeys. processors: names of the logits processors it can run.
+    guided: the forms of constraints it obeys. guided_backend: the word for what obeys them; "" for nothing.
+    processors: names of the logits processors it can run.
     role: what a worker with it does of a request; WHOLE is an aggregated worker.
     no_prompt_logprobs: of the tokens of a prompt.
     adapters: names of the LoRA adapters it has. max_beams: beams of one beam search; 1 means none.
@@ -60,6 +61,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     no_prompt_logprobs: str = NEVER
     guided: frozenset[GuidedKind] = frozenset()
     no_guided: str = NEVER
+    guided_backend: str = ""
     processors: frozenset[str] = frozenset()
     role: Stage = Stage.WHOLE
     adapters: frozenset[str] = frozenset()

@@ -31,6 +31,11 @@ class Sampling(Struct, frozen=True, kw_only=True):
         """Whether the most likely token is always taken (no noise is drawn)."""
         return self.temperature == 0.0 or self.top_k == 1
 
+    @property
+    def leaves_no_choice(self) -> bool:
+        """Also where noise is drawn, for nothing: none but equally likely tokens are candidates."""
+        return self.is_greedy or self.min_p == 1.0
+
 
 class StopRules(Struct, frozen=True, kw_only=True):
     """When a choice ends. Ids in either set end it, are delivered, and count as output."""

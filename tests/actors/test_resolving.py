@@ -397,7 +397,7 @@ class TestGuided:
         assert spec.guided == Guided(kind=GuidedKind(kind), constraint=constraint)
         assert not spec.is_movable
 
-    @pytest.mark.parametrize("guided", [{"json": {}, "regex": "a"}, {"backend": "xgrammar"}, {"jsno": {}}])
+    @pytest.mark.parametrize("guided", [{"json": {}, "regex": "a"}, {"jsno": {}}])
     def test_two_or_unknown_constraints_are_refused(self, guided: dict[str, Any]) -> None:
         """Never one of them, chosen in silence."""
         with pytest.raises(InvalidRequest) as refused:

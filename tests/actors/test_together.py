@@ -54,6 +54,17 @@ def test_the_variable_that_would_help_is_named() -> None:
     check_together(spec(search=Search(width=2, is_beam=True)), CANNOT)
 
 
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"min_p": 1.0}])
+def test_a_temperature_that_changes_nothing_does_not_help(options: dict[str, Any]) -> None:
+    """One candidate is left, whatever noise is drawn; with less than all of it there are several."""
+    hot = Sampling(temperature=1.0, **options)
+    for asked in (spec(n=2, sampling=hot), spec(search=Search(width=2), sampling=hot)):
+        check_together(asked, CAN)
+        with pytest.raises(InvalidRequest, match="THE_VARIABLE"):
+            check_together(asked, CANNOT)
+    check_together(spec(n=2, sampling=Sampling(temperature=1.0, top_k=2, min_p=0.99)), CANNOT)
+
+
 def test_one_token_at_least_goes_with_a_constraint() -> None:
     """Many clients say so, and no constraint has the empty answer only."""
     check_together(spec(guided=GUIDED, min_tokens=1), CANNOT)

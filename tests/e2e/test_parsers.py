@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.built_in import built_in_model
-from tests.e2e.engines import Served
-from tests.e2e.stacks import Stack
+from tests.doubles import xgrammar_path
+from tests.e2e.engines import TRTLLM, Served
+from tests.e2e.stacks import ROOT, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(240)]
 
@@ -33,16 +35,37 @@ TOOL = {
         },
     },
 }
+WEATHER = {"type": "function", "function": {"name": "weather"}}
 OPTIONS = ("smollm2-135m", "--max-num-seqs", "2")
+PARSERS = ("--dyn-reasoning-parser", "deepseek_r1", "--dyn-tool-call-parser", "hermes")
 
 
 @pytest.fixture(scope="module")
 def parsing_stack(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A worker that names parsers, without structural tags."""
     built_in_model()
-    options = [*OPTIONS, "--dyn-reasoning-parser", "deepseek_r1", "--dyn-tool-call-parser", "hermes"]
-    with served.stack_with_weights(tmp_path_factory.mktemp("parsing"), *options) as stack:
+    with served.stack_with_weights(tmp_path_factory.mktemp("parsing"), *OPTIONS, *PARSERS) as stack:
         yield stack
+
+
+@pytest.fixture(scope="module")
+def xgrammar_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The same with TensorRT-LLM's driver and its other back-end, whatever the engine of this run is."""
+    built_in_model()
+    served = Served(TRTLLM)
+    path = os.pathsep.join([str(xgrammar_path._SITE), str(ROOT)])
+    options = [*OPTIONS, *PARSERS, "--guided-decoding-backend", "xgrammar"]
+    with served.stack_with_weights(
+        tmp_path_factory.mktemp("xgrammar"), *options, environ={"PYTHONPATH": path}
+    ) as stack:
+        yield stack
+
+
+@pytest.fixture(params=["parsing_stack", "xgrammar_stack"])
+def calling_stack(request: pytest.FixtureRequest) -> Stack:
+    """Either of them: the frontend's schemas for tools are obeyed by every back-end."""
+    stack: Stack = request.getfixturevalue(request.param)
+    return stack
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +100,11 @@ def test_reasoning_is_told_apart(parsing_stack: Stack) -> None:
     assert message["content"].strip() == "The capital is Paris."
 
 
-def test_a_required_tool_is_called(parsing_stack: Stack) -> None:
-    """tool_choice required: the frontend asks for a schema and turns the answer into a call."""
-    status, body = parsing_stack.chat(
-        "How is the weather in Oslo?", tools=[TOOL], tool_choice="required", temperature=0, max_tokens=80
+@pytest.mark.parametrize("choice", ["required", WEATHER], ids=["required", "named"])
+def test_a_tool_that_has_to_be_called_is(calling_stack: Stack, choice: Any) -> None:
+    """The frontend asks for a schema, of any of the tools or of one, and turns the answer into a call."""
+    status, body = calling_stack.chat(
+        "How is the weather in Oslo?", tools=[TOOL], tool_choice=choice, temperature=0, max_tokens=80
     )
     assert status == 200, body
     check_call(body)

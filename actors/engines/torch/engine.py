@@ -59,6 +59,7 @@ class TorchEngine:
             no_prompt_logprobs="",
             guided=frozenset() if unguided else frozenset(GuidedKind),
             no_guided=unguided,
+            guided_backend="" if unguided else "llguidance",
             processors=frozenset(config.processors),
         )
         self._preparer = TorchPreparer(config)

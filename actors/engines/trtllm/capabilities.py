@@ -34,6 +34,7 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         no_prompt_logprobs="" if is_whole else _SPLIT_PROMPT,
         guided=guided,
         no_guided=_NO_TAGS if guided else _UNGUIDED,
+        guided_backend=config.guided_backend or "",
         processors=frozenset(config.processors),
         role=config.role,
         adapters=frozenset(config.adapters),

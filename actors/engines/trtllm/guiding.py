@@ -18,8 +18,8 @@ from actors.engines.trtllm.choices import choice_pattern
 from actors.engines.trtllm.library import Library
 from actors.engines.trtllm.xgrammar_ends import check_ends
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
-from actors.engines.trtllm.xgrammar_schemas import check_obeyed
-from actors.engines.trtllm.xgrammar_tags import check_tag
+from actors.engines.trtllm.xgrammar_schemas import obeyed
+from actors.engines.trtllm.xgrammar_tags import obeyed_tag
 from protocols.errors import EngineStartError, InternalError, InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
@@ -106,7 +106,7 @@ def guided_params(guided: Guided, library: Library) -> Any:
 def _of_schema(constraint: object, field: str, backend: Backend) -> Guide:
     schema = read_schema(constraint, field)
     if backend is Backend.XGRAMMAR:
-        check_obeyed(schema, field)
+        schema = obeyed(schema, field)
     # Written anew: what is checked here is what is read there. A schema that is just true reads worse.
     return Guide(Option.JSON, "{}" if schema is True else write_json(schema))
 
@@ -134,8 +134,7 @@ def _of_tag(constraint: object, field: str, backend: Backend) -> Guide:
     if backend is Backend.LLGUIDANCE:
         allowed = "nothing; TensorRT-LLM's back-end llguidance follows no structural tags"
         raise InvalidRequest(field, constraint, allowed)
-    tag = read_tag(constraint, field)
-    check_tag(tag, f"{field}.format")
+    tag = obeyed_tag(read_tag(constraint, field), f"{field}.format")
     return Guide(Option.STRUCTURAL_TAG, write_json({"type": "structural_tag", "format": tag}))
 
 

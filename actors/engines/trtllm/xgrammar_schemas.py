@@ -13,10 +13,12 @@ from typing import Any
 from actors.engines.grammars.plain import as_list, as_object, write_json
 from actors.engines.grammars.schemas import ASSERTIONS, inner_schemas
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
+from actors.engines.trtllm.xgrammar_types import names_of, with_types_inside
 from protocols.errors import InvalidRequest
 
 _UNKNOWN = frozenset({"multipleOf", "additionalItems"})
-# It follows one of them, and nothing beside it. A "type" beside values is checked here.
+# It follows one of them, and nothing beside it. A "type" beside values is checked here; one beside the others
+# is said inside of them, where that can be.
 _VALUES = frozenset({"enum", "const"})
 _ALONE = _VALUES | {"$ref", "anyOf", "oneOf", "allOf"}
 _OF_STRINGS = frozenset({"pattern", "format", "minLength", "maxLength"})
@@ -38,8 +40,17 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def check_obeyed(schema: Any, field: str) -> None:
-    """A schema that `check_schema` let through. Raises InvalidRequest with the path of a keyword."""
+def obeyed(schema: Any, field: str) -> Any:
+    """What xgrammar is given for a schema that `check_schema` let through; the same is meant by it.
+
+    Raises InvalidRequest with the path of a keyword.
+    """
+    inside = with_types_inside(schema, field)
+    _check(inside, field)
+    return inside
+
+
+def _check(schema: Any, field: str) -> None:
     members = as_object(schema)
     if members is None:
         return
@@ -54,7 +65,7 @@ def check_obeyed(schema: Any, field: str) -> None:
         if keyword == "allOf" and len(as_list(value) or []) > 1:
             raise InvalidRequest(where, value, "one schema: the back-end xgrammar does not obey several")
         for _, rest, inner in inner_schemas(keyword, value):
-            check_obeyed(inner, where + rest)
+            _check(inner, where + rest)
 
 
 def _check_alone(members: dict[str, Any], field: str) -> None:
@@ -72,7 +83,7 @@ def _check_alone(members: dict[str, Any], field: str) -> None:
 
 def _check_values(values: Iterable[Any], types: Any, field: str) -> None:
     """xgrammar does not look at a type beside values."""
-    names = as_list(types) or ([] if types is None else [types])
+    names = names_of(types)
     for value in values:
         if names and not any(_is_of(value, name) for name in names):
             raise InvalidRequest(field, value, f"values of the type beside it ({', '.join(map(str, names))})")

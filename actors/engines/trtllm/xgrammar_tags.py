@@ -8,7 +8,7 @@ from actors.engines.grammars.plain import as_list, as_object
 from actors.engines.grammars.schemas import check_schema
 from actors.engines.trtllm.xgrammar_ends import check_ends
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
-from actors.engines.trtllm.xgrammar_schemas import check_obeyed
+from actors.engines.trtllm.xgrammar_schemas import obeyed
 from protocols.errors import InvalidRequest
 
 # xgrammar passes over every field that it does not know. Formats of later versions than TensorRT-LLM's are
@@ -38,33 +38,42 @@ _FIELDS: dict[str, frozenset[str]] = {
 _INNER = ("content", "elements", "tags")
 
 
-def check_tag(tag: dict[str, Any], field: str, default_type: str = "") -> None:
-    """Raises InvalidRequest with the path of what xgrammar would not obey."""
+def obeyed_tag(tag: dict[str, Any], field: str, default_type: str = "") -> dict[str, Any]:
+    """What xgrammar is given for it. Raises InvalidRequest with the path of what would not be obeyed."""
     kind = tag.get("type", default_type)
     fields = _FIELDS.get(kind) if isinstance(kind, str) else None
     if fields is None:
         raise InvalidRequest(f"{field}.type", kind, f"one of {', '.join(_FIELDS)}")
-    for name, value in tag.items():
-        where = f"{field}.{name}"
+    for name in tag:
         if name != "type" and name not in fields:
             raise InvalidRequest(field, name, f"only {', '.join(('type', *sorted(fields)))}")
-        if name == "json_schema":
-            check_schema(value, where)
-            check_obeyed(value, where)
-        elif name == "pattern" and isinstance(value, str):
-            check_pattern(value, where)
-        elif name == "grammar" and isinstance(value, str):
-            check_ends(value, where, value)
-        elif name in _INNER:
-            _check_inner(value, where, "tag" if name == "tags" else "")
+    return {name: _obeyed_part(name, value, f"{field}.{name}") for name, value in tag.items()}
 
 
-def _check_inner(value: object, field: str, default_type: str) -> None:
-    one = as_object(value)
+def _obeyed_part(name: str, value: Any, field: str) -> Any:
+    if name == "json_schema":
+        check_schema(value, field)
+        return obeyed(value, field)
+    if name == "pattern" and isinstance(value, str):
+        check_pattern(value, field)
+    elif name == "grammar" and isinstance(value, str):
+        check_ends(value, field, value)
+    elif name in _INNER:
+        return _obeyed_inner(value, field, "tag" if name == "tags" else "")
+    return value
+
+
+def _obeyed_inner(value: Any, field: str, default_type: str) -> Any:
+    one, several = as_object(value), as_list(value)
     if one is not None:
-        check_tag(one, field, default_type)
-    for at, item in enumerate(as_list(value) or []):
-        inner = as_object(item)
-        if inner is None:
-            raise InvalidRequest(f"{field}[{at}]", item, "an object with a type")
-        check_tag(inner, f"{field}[{at}]", default_type)
+        return obeyed_tag(one, field, default_type)
+    if several is None:
+        return value
+    return [_obeyed_item(item, f"{field}[{at}]", default_type) for at, item in enumerate(several)]
+
+
+def _obeyed_item(item: Any, field: str, default_type: str) -> dict[str, Any]:
+    inner = as_object(item)
+    if inner is None:
+        raise InvalidRequest(field, item, "an object with a type")
+    return obeyed_tag(inner, field, default_type)

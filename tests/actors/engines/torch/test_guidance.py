@@ -22,6 +22,7 @@ def test_a_release_is_enough_or_is_named(
     can = TorchEngine(TorchConfig(model_path=Path("model"))).capabilities
     assert bool(can.guided) == is_enough
     assert (version in can.no_guided) != is_enough
+    assert (can.guided_backend == "llguidance") == is_enough
 
 
 def test_none_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,15 @@ def test_a_form_that_only_the_other_back_end_follows_names_it() -> None:
     assert "xgrammar" not in refusal(both, guided_decoding_backend="llguidance").allowed
 
 
+@pytest.mark.parametrize(("backend", "other"), [("xgrammar", "llguidance"), ("llguidance", "xgrammar")])
+def test_the_back_end_that_a_request_names_is_the_operators(backend: str, other: str) -> None:
+    """It may say so; the other one is refused by its name, with the one that is configured."""
+    asked = {"sampling_options": {"guided_decoding": {"regex": "a", "backend": other}}}
+    error = refusal(asked, guided_decoding_backend=backend)
+    assert (error.field, error.value) == ("sampling_options.guided_decoding.backend", other)
+    assert repr(backend) in error.allowed
+
+
 @pytest.mark.parametrize(
     ("role", "why"), [(Stage.WHOLE, "is not a decode worker"), (Stage.PREFILL, "makes it")]
 )

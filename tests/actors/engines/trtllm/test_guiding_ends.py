@@ -17,7 +17,7 @@ from actors.engines.grammars.walks import DeadEnd, Follower, LlguidanceFollower,
 from actors.engines.trtllm.judging import llguidance_judge, xgrammar_judge
 from actors.engines.trtllm.xgrammar_ends import check_ends
 from actors.engines.trtllm.xgrammar_gbnf import ROOT, characters_of, is_empty_class, rules_of
-from actors.engines.trtllm.xgrammar_tags import check_tag
+from actors.engines.trtllm.xgrammar_tags import obeyed_tag
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 from tests.doubles.xgrammar_path import KINDS, xgrammar_on_path
@@ -65,7 +65,7 @@ def test_a_grammar_in_a_structural_tag() -> None:
     """It is refused with its own path."""
     content = {"type": "grammar", "grammar": DEAD}
     with pytest.raises(InvalidRequest) as refused:
-        check_tag({"type": "tag", "begin": "<a>", "content": content, "end": "</a>"}, "tag")
+        obeyed_tag({"type": "tag", "begin": "<a>", "content": content, "end": "</a>"}, "tag")
     assert refused.value.field == "tag.content.grammar"
 
 

@@ -11,6 +11,7 @@ from actors.engines.trtllm.guiding import Option
 from actors.engines.trtllm.judging import Judge, llguidance_judge, xgrammar_judge
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
+from tests.actors.engines.trtllm.tool_schemas import TOOL_SCHEMAS
 from tests.doubles.xgrammar_path import KINDS, xgrammar_on_path
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ GOOD: list[tuple[str, Any]] = [
     ("regex", "[a-z]+"),
     ("choice", ["yes", "no", "a|b", "\0"]),
     ("grammar", 'root ::= "a" | "b"'),
+    *(("json", schema) for schema in TOOL_SCHEMAS),
+    ("json", {"type": "string", "oneOf": [{"const": "a"}, {"const": "b"}]}),
 ]
 TAG = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"}
 BAD: list[tuple[str, Any, str]] = [

@@ -8,8 +8,8 @@ import pytest
 
 from actors.engines.grammars.schemas import check_schema
 from actors.engines.trtllm.xgrammar_patterns import check_pattern
-from actors.engines.trtllm.xgrammar_schemas import check_obeyed
-from actors.engines.trtllm.xgrammar_tags import check_tag
+from actors.engines.trtllm.xgrammar_schemas import obeyed
+from actors.engines.trtllm.xgrammar_tags import obeyed_tag
 from protocols.errors import InvalidRequest
 
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -42,7 +42,7 @@ STRING: dict[str, Any] = {"type": "string"}
 def test_what_is_obeyed(schema: Any) -> None:
     """Such schemas are let through."""
     check_schema(schema, "json")
-    check_obeyed(schema, "json")
+    obeyed(schema, "json")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,6 @@ def test_what_is_obeyed(schema: Any) -> None:
     [
         ({"type": "integer", "multipleOf": 3}, "json", "'multipleOf'"),
         ({"type": "array", "items": [INTEGER], "additionalItems": STRING}, "json", "'items'"),
-        ({"type": "integer", "anyOf": [{"minimum": 1}]}, "json", "'type'"),
         ({"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": INTEGER}}, "json", "'minimum'"),
         ({"allOf": [INTEGER, {"minimum": 3}]}, "json.allOf", "minimum"),
         ({"type": "integer", "enum": [1, "a"]}, "json.enum", "'a'"),
@@ -85,7 +84,7 @@ def test_what_would_be_passed_over(schema: Any, field: str, named: str) -> None:
     """It is refused with the path to the keyword, although the schema is a good one."""
     check_schema(schema, "json")
     with pytest.raises(InvalidRequest) as refused:
-        check_obeyed(schema, "json")
+        obeyed(schema, "json")
     assert refused.value.field == field
     assert named in str(refused.value)
 
@@ -139,7 +138,7 @@ def test_patterns_that_would_be_read_otherwise(pattern: str) -> None:
 def test_tags_with_something_that_is_not_obeyed(tag: Any, field: str, named: str) -> None:
     """Unknown formats and fields, and what is in their schemas and patterns, with the path to it."""
     with pytest.raises(InvalidRequest) as refused:
-        check_tag(tag, "tag")
+        obeyed_tag(tag, "tag")
     assert refused.value.field == field
     assert named in str(refused.value)
 
@@ -147,4 +146,6 @@ def test_tags_with_something_that_is_not_obeyed(tag: Any, field: str, named: str
 def test_a_usual_tag() -> None:
     """Text with calls of tools in it is let through."""
     call = {"begin": "<f>", "content": {"type": "json_schema", "json_schema": INTEGER}, "end": "</f>"}
-    check_tag({"type": "triggered_tags", "triggers": ["<f"], "tags": [call], "stop_after_first": True}, "tag")
+    obeyed_tag(
+        {"type": "triggered_tags", "triggers": ["<f"], "tags": [call], "stop_after_first": True}, "tag"
+    )
