@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from threading import Thread
 from typing import TypeVar
 
 T = TypeVar("T")
+
+# A signal that comes just before a thread blocks, or in another thread, does not wake it: Python runs its
+# handler when the thread looks up.
+_LOOK_UP_S = 0.1
 
 
 def at_once(calls: Sequence[Callable[[], T]], most: int) -> list[T]:
@@ -21,9 +25,15 @@ def at_once(calls: Sequence[Callable[[], T]], most: int) -> list[T]:
     try:
         for _ in range(min(len(calls), most)):
             Thread(target=_work, args=(waiting,), daemon=True).start()
-        return [future.result() for future in futures]
+        return [_result(future) for future in futures]
     finally:
         waiting.clear()
+
+
+def _result(future: Future[T]) -> T:
+    while not future.done():
+        wait((future,), timeout=_LOOK_UP_S)
+    return future.result()
 
 
 def _work(waiting: deque[tuple[Future[T], Callable[[], T]]]) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import _base as futures
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,14 @@ def _talking(first: bytes, then: bytes) -> Iterator[tuple[str, threading.Event]]
             talking.join()
 
 
+def _is_main_thread_waiting() -> bool:
+    """For what another thread has to say, as a future does it."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_filename != futures.__file__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("then", [b"", b"X"], ids=["silent", "dripping"])
 @pytest.mark.parametrize("command", ["trace", "status"])
@@ -81,6 +90,29 @@ def test_a_signal_ends_the_wait_for_workers(command: str, then: bytes, number: s
     assert child.returncode == 1
     # A call has 10 s: it is not waited for.
     assert time.monotonic() - sent_s < 4.0
+
+
+def test_a_signal_that_wakes_nobody_ends_the_wait():
+    """As one does that comes just before the wait: Python's handler is due, and its thread is blocked."""
+    is_over = threading.Event()
+
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    def call() -> bool:
+        wait_until(_is_main_thread_waiting, "the main thread waits")
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return is_over.wait(PATIENCE_S)
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(SystemExit):
+            at_once([call], 1)
+    finally:
+        is_over.set()
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - began_s < PATIENCE_S
 
 
 def test_results_come_in_the_order_of_their_calls():
