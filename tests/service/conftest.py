@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,13 @@ def open_worker(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Ope
 
     @contextmanager
     def open_one(engine: Engine | None = None, **arrangement: Any) -> Iterator[FacadeWorker]:
-        worker = FacadeWorker(loop_thread, engine, **arrangement)
+        worker, kill = FacadeWorker(loop_thread, engine, **arrangement), os.kill
 
-        def take_signal(_pid: int, number: int) -> None:
+        def take_signal(pid: int, number: int) -> None:
+            if pid != os.getpid():
+                # Of a process that another test left to a thread to end: there is one function for all.
+                kill(pid, number)
+                return
             worker.events.append(f"signal {signal.Signals(number).name}")
             worker.send_signal()
 
