@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.options.engine_arguments.known_fields import VERSION
-from service.options.engine_arguments.unusable import UNUSABLE
+from service.options.engine_arguments.unusable import UNUSABLE, WITHOUT_EFFECT
 from service.options.engine_arguments.worker_flags import EVENT_BUFFER_EVENTS
 from service.options.known_names import FRAMEWORK_VARIABLES
 from service.options.option import Group, Option, Refusal
@@ -91,6 +91,7 @@ engines torch and synthetic; `--engine auto` takes them as a wish for trtllm.
 """
 
 _UNUSABLE_NAMES = ", ".join(f"`{name}`" for name in sorted(UNUSABLE))
+_USELESS_NAMES = ", ".join(f"`{name}`" for name in sorted(WITHOUT_EFFECT))
 
 _TENSORRT = f"""\
 ### How the arguments of TensorRT-LLM come together
@@ -108,11 +109,13 @@ that loses is named in a warning of its own. `--print-config` shows every argume
 `--check-config` all of them in one line; values of `env_overrides` are masked. In one place this is the other
 way round than in the upstream worker: there the file wins over the flags.
 
-* A dotted value is none/null, a whole number, a number, true/false, or else a text, in this order; always a
-  text in `env_overrides` and in `sleep_config.restore_modes`.
+* A dotted value is none/null, a whole number, a number, true/false, a list in JSON (`[1, 2, 4]`), or else a
+  text, in this order; always a text where the argument takes nothing else, and in `env_overrides`.
 * Names are checked at every depth that is known (TensorRT-LLM {VERSION}): an unknown one stops the start with
-  the nearest right name, a right one in the wrong group with its place. With another version installed it
-  only warns, and TensorRT-LLM itself decides.
+  the nearest right name, a right one in the wrong group with its place. So are values, once all is merged:
+  types, bounds, words, null where there must be a value, and a `cuda_graph_config.max_batch_size` that is not
+  the largest of the `batch_sizes` beside it. With another version installed both only warn, and TensorRT-LLM
+  itself decides; but what this worker reads itself must have its type in every version.
 * What the worker does by itself: `skip_tokenizer_init` is true, except where a guided decoding back-end, the
   test processor or a `reasoning_parser` needs the tokenizer, which is then read from the model's folder (a
   start takes some seconds longer); with KV events the event buffer holds {EVENT_BUFFER_EVENTS} events unless
@@ -122,6 +125,7 @@ way round than in the upstream worker: there the file wins over the flags.
 * What is looked at on this machine: folders of `lora_config.lora_dir` and the package of the connector's
   module must be there, else the start is refused; so are two folders of one name. More ranks than visible
   GPUs are warned about.
+* Without effect, with a warning, and not handed over: {_USELESS_NAMES}.
 * Refused: {_UNUSABLE_NAMES}.
 """
 

@@ -32,6 +32,7 @@ _CONTRACT = (
     "tests/service/test_notify_following.py",
     "tests/service/test_readers.py",
     "tests/service/test_stop_signals.py",
+    "tests/compat/test_structural_tags.py",
 )
 _PROCESSES = (
     "tests/e2e/test_serving.py",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from actors.engines.trtllm_facts import KV_TRANSFER_MS
 from protocols.spec import Stage
+from service.options.engine_arguments.effects import Effects
 from service.options.engine_arguments.tree import (
     Leaf,
     Tree,
@@ -14,12 +15,10 @@ from service.options.engine_arguments.tree import (
     find,
     given_by,
     merge,
-    place,
+    place_in,
     plain,
     value_at,
-    without,
 )
-from service.options.engine_arguments.unusable import UNTRIED, WITHOUT_EFFECT
 from service.options.engine_arguments.worker_flags import (
     AFFINITY,
     EVENT_BUFFER,
@@ -38,7 +37,6 @@ _HASHES = "kv_cache_config.kv_cache_event_hash_algo"
 _NO_TOKENIZER = "skip_tokenizer_init"
 _BACKEND = "guided_decoding_backend"
 _RESTORE_MODES = "sleep_config.restore_modes"
-_STATS = "enable_iter_perf_stats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +54,17 @@ class Adjustment:
         self._check_transceiver(tree)
         self._check_transfers(tree)
         self._check_affinity(tree)
-        self._check_metrics(tree)
         self._check_sleep(tree)
-        for path, why in UNTRIED.items():
-            if value_at(tree, path):
-                self.complaints.warn(f"{_place(tree, path)}: {why}")
-        return self._with_event_buffer(self._with_tokenizer(self._without_useless(tree)))
+        effects = Effects(self.publishing, self.complaints)
+        effects.warn(tree)
+        return self._with_event_buffer(self._with_tokenizer(effects.without_useless(tree)))
 
     def _check_model(self, tree: Tree) -> None:
         """The frontend gets the tokenizer of ``--model``: another one here would answer nonsense."""
         chosen = self.resolution["model"]
         if value_at(tree, "model") != chosen.value:
             self.complaints.refuse(
-                _place(tree, "model"),
+                place_in(tree, "model"),
                 value_at(tree, "model"),
                 f"the model is chosen with {chosen.where}, which is {chosen.value}; leave it out here",
             )
@@ -76,7 +72,7 @@ class Adjustment:
     def _check_transceiver(self, tree: Tree) -> None:
         if self.role is not Stage.WHOLE and value_at(tree, TRANSCEIVER) is None:
             self.complaints.refuse(
-                _place(tree, TRANSCEIVER) or _place(tree, "cache_transceiver_config"),
+                place_in(tree, TRANSCEIVER) or place_in(tree, "cache_transceiver_config"),
                 None,
                 f"no KV cache is handed over without it, and {self.resolution['disaggregation_mode'].where} "
                 f"{self.role.value} needs that; leave it out to get UCX",
@@ -89,7 +85,7 @@ class Adjustment:
         kept_ms = value_at(tree, TRANSFER_TIME) if find(tree, TRANSFER_TIME) else KV_TRANSFER_MS
         if kept_ms is None:
             why = "a prefill worker could never be sure that it has been read; give milliseconds"
-            self.complaints.refuse(_place(tree, TRANSFER_TIME), None, why)
+            self.complaints.refuse(place_in(tree, TRANSFER_TIME), None, why)
         elif isinstance(kept_ms, int):
             self._check_drain(kept_ms / 1000)
 
@@ -111,7 +107,7 @@ class Adjustment:
             self.complaints.warn(f"{source.where} has no effect without --conversation-affinity")
         if value_at(tree, AFFINITY) is True and value_at(tree, "enable_attention_dp") is not True:
             self.complaints.warn(
-                f"{_place(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"
+                f"{place_in(tree, AFFINITY)} has no effect: without --enable-attention-dp there is one rank"
             )
 
     def _check_sleep(self, tree: Tree) -> None:
@@ -125,31 +121,8 @@ class Adjustment:
         why = MemoryRules.of_arguments(cast("dict[str, object]", plain(tree))).refusal((KV_CACHE,))
         if why:
             self.complaints.warn(
-                f"{_place(tree, 'sleep_config')}: the control `sleep` will be refused: {why}"
+                f"{place_in(tree, 'sleep_config')}: the control `sleep` will be refused: {why}"
             )
-
-    def _check_metrics(self, tree: Tree) -> None:
-        wants_them = self.publishing.has_metrics or self.publishing.has_kv_events
-        if wants_them and value_at(tree, _STATS) is False:
-            self.complaints.warn(
-                f"{_place(tree, _STATS)}: false leaves the figures of TensorRT-LLM's iterations empty"
-            )
-
-    def _without_useless(self, tree: Tree) -> Tree:
-        for key, why in WITHOUT_EFFECT.items():
-            if key in tree:
-                if value_at(tree, key):
-                    self.complaints.warn(f"{_place(tree, key)} has no effect: {why}")
-                tree = without(tree, key)
-        if value_at(tree, "enable_lora") is not True:
-            return tree
-        if value_at(tree, "lora_config") is None:
-            self.complaints.refuse(
-                _place(tree, "enable_lora"), True, "the PyTorch backend ignores it; give lora_config instead"
-            )
-        else:
-            self.complaints.warn(f"{_place(tree, 'enable_lora')} has no effect: lora_config decides")
-        return without(tree, "enable_lora")
 
     def _with_tokenizer(self, tree: Tree) -> Tree:
         """It costs a start some seconds, so that only what needs one gets it."""
@@ -166,7 +139,7 @@ class Adjustment:
     def _what_needs_a_tokenizer(self, tree: Tree) -> str | None:
         """Constraints hold in every role, the hook and thinking budgets where answers are made."""
         if value_at(tree, _BACKEND) is not None:
-            return _place(tree, _BACKEND)
+            return place_in(tree, _BACKEND)
         if self.role is Stage.PREFILL:
             return None
         hook = self.resolution["test_logits_processor"]
@@ -183,9 +156,8 @@ class Adjustment:
         self._check_blocks(tree)
         if value_at(tree, EVENT_BUFFER) not in (0, None):
             return tree
-        self.complaints.warn(
-            f"{_place(tree, EVENT_BUFFER)}: {EVENT_BUFFER_EVENTS} for --publish-kv-events wins over no buffer"
-        )
+        where = place_in(tree, EVENT_BUFFER)
+        self.complaints.warn(f"{where}: {EVENT_BUFFER_EVENTS} for --publish-kv-events wins over no buffer")
         return merge(tree, branch(EVENT_BUFFER, Leaf(EVENT_BUFFER_EVENTS)), [])
 
     def _keeps_events(self, tree: Tree) -> bool:
@@ -196,7 +168,7 @@ class Adjustment:
             return False
         if not self.publishing.has_kv_events and value_at(tree, EVENT_BUFFER):
             self.complaints.warn(
-                f"{_place(tree, EVENT_BUFFER)} has no effect: it takes --publish-kv-events to publish any"
+                f"{place_in(tree, EVENT_BUFFER)} has no effect: it takes --publish-kv-events to publish any"
             )
         return self.publishing.has_kv_events
 
@@ -204,14 +176,9 @@ class Adjustment:
         """There are no events of reuse where blocks are not reused, and hashes must fit."""
         if value_at(tree, _BLOCK_REUSE) is False:
             self.complaints.warn(
-                f"{_place(tree, _BLOCK_REUSE)}: false leaves no KV events to publish; routers go by load"
+                f"{place_in(tree, _BLOCK_REUSE)}: false leaves no KV events to publish; routers go by load"
             )
         if value_at(tree, _HASHES) == "v2_sha256":
             self.complaints.refuse(
-                _place(tree, _HASHES), "v2_sha256", "routers take hashes of 64 bits; v2_sha256_64 has them"
+                place_in(tree, _HASHES), "v2_sha256", "routers take hashes of 64 bits; v2_sha256_64 has them"
             )
-
-
-def _place(tree: Tree, path: str) -> str:
-    node = find(tree, path)
-    return place("" if node is None else given_by(node), path)

@@ -14,10 +14,11 @@ from actors.engines.trtllm_facts import MAX_BATCH_SIZE, MAX_NUM_TOKENS, TOKENS_P
 from service.options.engine_arguments import worker_flags
 from service.options.engine_arguments.adjust import Adjustment
 from service.options.engine_arguments.documents import read_documents
-from service.options.engine_arguments.known_fields import BUCKETS, SECTIONS, VARIABLES
 from service.options.engine_arguments.names import NameCheck
 from service.options.engine_arguments.reading import Reader
 from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, place, plain
+from service.options.engine_arguments.value_check import ValueCheck
+from service.options.engine_arguments.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +27,6 @@ if TYPE_CHECKING:
     from service.options.engine_arguments.role import Publishing
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
-
-# Beside those that the worker reads by itself: a value of another type would break the engine late, or be
-# misread by its driver. A quoted "false" is true to that and false to TensorRT-LLM.
-_BOOLEANS = (
-    "disable_overlap_scheduler", "enable_attention_dp", "enable_iter_perf_stats", "return_perf_metrics",
-    "skip_tokenizer_init", "kv_cache_config.enable_block_reuse", worker_flags.AFFINITY,
-)  # fmt: skip
-_NUMBERS = (
-    worker_flags.TRANSFER_TIME, "max_beam_width", "tensor_parallel_size", "pipeline_parallel_size",
-    "context_parallel_size", "gpus_per_node",
-)  # fmt: skip
-_TEXTS = ("guided_decoding_backend", "reasoning_parser")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,26 +109,12 @@ def engine_arguments(
     for loser in losers:
         complaints.warn(loser)
     tree = Adjustment(resolution, role, publishing, complaints).apply(tree)
-    return _outline(tree, resolution, role, Reader(tree, complaints))
+    ValueCheck(tree, Verdict(installed, complaints), complaints).check()
+    return _outline(tree, resolution, role)
 
 
-def _check_types(reader: Reader) -> None:
-    for path in _BOOLEANS:
-        reader.boolean(path)
-    for path in _NUMBERS:
-        reader.optional_integer(path)
-    for path in _TEXTS:
-        reader.text(path)
-    reader.optional_integer(worker_flags.EVENT_BUFFER, minimum=0)
-    reader.check_share("kv_cache_config.free_gpu_memory_fraction")
-    reader.check_texts("lora_config.lora_dir")
-    reader.check_variables(VARIABLES)
-    for name in sorted(SECTIONS[BUCKETS].fields):
-        reader.check_rising(f"{BUCKETS}.{name}")
-
-
-def _outline(tree: Tree, resolution: Resolution, role: Stage, reader: Reader) -> EngineArguments:
-    _check_types(reader)
+def _outline(tree: Tree, resolution: Resolution, role: Stage) -> EngineArguments:
+    reader = Reader(tree)
     return EngineArguments(
         values=cast("dict[str, object]", plain(tree)),
         origins=tuple(leaves(tree)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 from service.options.config_file import load_yaml_mapping
 from service.options.engine_arguments.dotted import grow_dotted
+from service.options.engine_arguments.plain_data import measure
 from service.options.engine_arguments.tree import Tree, grow, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
-
-# Far more than any engine's file holds; a file of aliases to aliases can stand for billions.
-_VALUES = 10_000
-_DEPTH = 32
-_SCALARS = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +72,8 @@ def _filed(resolution: Resolution, complaints: Complaints) -> Tree:
 
 def _checked(where: str, document: Mapping[str, object], complaints: Complaints) -> Tree:
     try:
-        _measure(document)
+        measure(document)
     except ValueError as error:
         complaints.refuse(where, None, str(error))
         return {}
     return grow(where, document)
-
-
-def _measure(document: object) -> None:
-    """Raises ValueError for what is too large or too deep, or no plain data."""
-    waiting = [(document, 0)]
-    seen = 0
-    while waiting:
-        value, depth = waiting.pop()
-        seen += 1
-        if seen > _VALUES or depth > _DEPTH:
-            raise ValueError(f"holds more than {_VALUES} values, or nests them deeper than {_DEPTH}")
-        waiting.extend((part, depth + 1) for part in _parts(value))
-
-
-def _parts(value: object) -> Iterable[object]:
-    if isinstance(value, Mapping):
-        return cast("Mapping[object, object]", value).values()
-    if isinstance(value, list):
-        return cast("list[object]", value)
-    if not isinstance(value, _SCALARS):
-        raise ValueError(f"holds a {type(value).__name__}, which is no plain value; write it as a text")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"holds {value}, which is no number")
-    return ()

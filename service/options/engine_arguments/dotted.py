@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from service.options.engine_arguments.known_fields import NOT_NULL, VARIABLES
+from protocols.strict_json import read_json
+from service.options.engine_arguments.known_fields import VARIABLES
+from service.options.engine_arguments.known_values import FIELDS
+from service.options.engine_arguments.plain_data import measure
 from service.options.engine_arguments.tree import Leaf, Tree, branch, masked, merge
 
 if TYPE_CHECKING:
@@ -16,26 +19,30 @@ if TYPE_CHECKING:
 
 # Longer ones are no numbers that anybody means, and slow to convert.
 _LONGEST_NUMBER = 40
+_NOTHING = ("none", "null")
 
 
 def infer(text: str) -> object:
-    """What a word of the command line stands for: nothing, a number, yes or no, else the text itself.
+    """What a word of the command line stands for: nothing, a number, yes or no, a list, else the text itself.
 
-    Raises ValueError for numbers that are not finite.
+    Raises ValueError for numbers that are not finite, and for a list of too much.
     """
     word = text.lower()
-    if word in ("none", "null"):
+    if word in _NOTHING:
         return None
     number = _number(text)
     if number is not None:
         return number
-    return {"true": True, "false": False}.get(word, text)
+    found = _list(text)
+    return {"true": True, "false": False}.get(word, text) if found is None else found
 
 
 def _read(path: str, text: str) -> object:
     """As `infer` does, but where only a text can stand: NONE is a mode, 3 the value of a variable."""
-    is_text = path in NOT_NULL or path.startswith(f"{VARIABLES}.")
-    return text if is_text else infer(text)
+    field = FIELDS.get(path)
+    if field is not None and field.is_text:
+        return None if field.may_be_null and text.lower() in _NOTHING else text
+    return text if path.startswith(f"{VARIABLES}.") else infer(text)
 
 
 def grow_dotted(given: Mapping[str, Given], complaints: Complaints) -> Tree:
@@ -54,7 +61,7 @@ def grow_dotted(given: Mapping[str, Given], complaints: Complaints) -> Tree:
         try:
             leaf = Leaf(_read(path, str(flag.raw)), where)
         except ValueError as error:
-            complaints.refuse(where, flag.raw, str(error))
+            complaints.refuse(where, masked(path, flag.raw), str(error))
             continue
         tree = merge(tree, branch(path, leaf), [])
     return tree
@@ -72,3 +79,17 @@ def _number(text: str) -> int | float | None:
             raise ValueError("is no finite number")
         return number
     return None
+
+
+def _list(text: str) -> list[object] | None:
+    """In JSON. Upstream leaves it a text, which no argument that is a list takes."""
+    if not text.startswith("["):
+        return None
+    try:
+        found = cast("list[object]", read_json(text))
+    except RecursionError:
+        raise ValueError("is nested too deep") from None
+    except ValueError:
+        return None
+    measure(found)
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.engines.trtllm_facts import MEMORIES, RESTORE_MODES
+from actors.engines.trtllm_facts import MEMORIES
 from service.options.known_names import TENSORRT_ARGUMENTS
 
 # What was read; another version may know other names.
@@ -77,24 +77,13 @@ SECTIONS: dict[str, Section] = {
         "swap_gate_up_proj_lora_b_weight trtllm_modules_to_hf_modules"
     ),
     "sleep_config": _section("restore_modes"),
-    _MODES: Section(frozenset(MEMORIES)),
+    _MODES: Section(frozenset(MEMORIES), may_be_null=False),
     BUCKETS: _section(
         "e2e_request_latency_buckets request_decode_time_buckets request_inference_time_buckets "
         "request_prefill_time_buckets request_queue_time_buckets time_per_output_token_buckets "
         "time_to_first_token_buckets"
     ),
 }
-
-# Words that a field takes, in the spelling TensorRT-LLM compares with; null is one more, but for NOT_NULL.
-WORDS: dict[str, tuple[str, ...]] = {
-    "cache_transceiver_config.backend": ("DEFAULT", "UCX", "NIXL", "MOONCAKE", "MPI"),
-    "cache_transceiver_config.transceiver_runtime": ("CPP", "PYTHON"),
-    "guided_decoding_backend": ("xgrammar", "llguidance"),
-    "kv_cache_config.kv_cache_event_hash_algo": ("auto", "v1_block_key", "v2_sha256", "v2_sha256_64"),
-    "scheduler_config.waiting_queue_policy": ("fcfs", "priority"),
-    **{f"{_MODES}.{memory}": RESTORE_MODES for memory in MEMORIES},
-}
-NOT_NULL = frozenset(f"{_MODES}.{memory}" for memory in MEMORIES)
 
 
 def places_of(name: str) -> list[str]:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.known_fields import (
-    LLM_FIELDS,
-    NOT_NULL,
-    SECTIONS,
-    VERSION,
-    WORDS,
-    places_of,
-)
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, places_of
 from service.options.engine_arguments.tree import Node, Tree, find, given_by, inside, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
+from service.options.engine_arguments.verdict import Verdict
 from service.options.errors import NULL
 from service.options.nearest import advice
 from service.options.tables import BY_NAME
@@ -36,16 +30,11 @@ class NameCheck:
     complaints: Complaints
 
     def check(self, tree: Tree) -> None:
-        """Complain about every name and word of a document that is wrong or of no use."""
+        """Complain about every name of a document that is wrong, and every argument of no use."""
         for path, unusable in UNUSABLE.items():
             node = find(tree, path)
             if node is not None and plain(node) not in unusable.accepts:
                 self._refuse(path, node, unusable.why)
-        for path, words in WORDS.items():
-            node = find(tree, path)
-            if node is not None and plain(node) not in (words if path in NOT_NULL else (None, *words)):
-                allowed, guess = f"allowed: one of {', '.join(words)}", advice(str(plain(node)), words, "")
-                self._refuse(path, node, f"{allowed}; {guess}" if guess else allowed)
         self._check_fields(tree, LLM_FIELDS, "")
 
     def _check_fields(self, tree: Tree, fields: frozenset[str], path: str) -> None:
@@ -67,11 +56,7 @@ class NameCheck:
 
     def _report_stranger(self, path: str, key: str, node: Node, fields: frozenset[str]) -> None:
         about = RETIRED.get(path) or _right_name(key, fields, has_group=path != key)
-        if self.installed in ("", VERSION):
-            self.complaints.refuse(self._place(path, node), None, about)
-        else:
-            decides = f"as of {VERSION}; {self.installed} is installed and decides"
-            self.complaints.warn(f"{self._place(path, node)}: {about} ({decides})")
+        Verdict(self.installed, self.complaints).against(self._place(path, node), None, about)
 
     def _refuse(self, path: str, node: Node, why: str) -> None:
         value = plain(node)

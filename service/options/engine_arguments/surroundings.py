@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from service.options.errors import Complaints
 
 _ADAPTERS = "lora_config.lora_dir"
+_DISK_CACHE, _MANAGER_V2 = "kv_cache_config.disk_cache_path", "kv_cache_config.use_kv_cache_manager_v2"
 _GROUP = "kv_connector_config"
 _CONNECTOR = f"{_GROUP}.connector_module"
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
@@ -45,6 +46,7 @@ class Surroundings:
     def check(self) -> None:
         """Refuse what is not there, and warn about what will probably not work."""
         self._check_adapters()
+        self._check_disk_cache()
         self._warn_about_variables()
         self._warn_about_ranks()
 
@@ -64,6 +66,13 @@ class Surroundings:
         except NamedAlike as alike:
             why = f"is called as {alike.first} is, and names tell adapters apart: rename one of the two"
             self.complaints.refuse(self.arguments.place(_ADAPTERS), str(alike.second), why)
+
+    def _check_disk_cache(self) -> None:
+        """Only the newer manager of the KV cache has one."""
+        folder = self.arguments.value(_DISK_CACHE)
+        if not self.arguments.value(_MANAGER_V2) or not isinstance(folder, str) or Path(folder).is_dir():
+            return
+        self.complaints.refuse(self.arguments.place(_DISK_CACHE), folder, "there is no such folder")
 
     def _warn_about_variables(self) -> None:
         for name, why in _UNTRIED.items():

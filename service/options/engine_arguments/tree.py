@@ -90,9 +90,13 @@ def inside(node: Node | None) -> Tree | None:
     return node
 
 
-def without(tree: Tree, key: str) -> Tree:
-    """The same without one key of the top level."""
-    return {name: node for name, node in tree.items() if name != key}
+def without(tree: Tree, path: str) -> Tree:
+    """The same without what stands there. An object that held it stays, be it empty."""
+    first, _, rest = path.partition(".")
+    below = tree.get(first)
+    if rest and isinstance(below, dict):
+        return {**tree, first: without(below, rest)}
+    return tree if rest else {name: node for name, node in tree.items() if name != first}
 
 
 def plain(node: Node) -> object:
@@ -123,6 +127,12 @@ def place(where: str, path: str) -> str:
     """What an operator has to look for: FILE:a.b, or a dotted flag, which holds the path already."""
     is_dotted = where.startswith(ENGINE_ARGUMENT_PREFIX) and f".{path}." in f"{where}."
     return where if is_dotted or not where else f"{where}:{path}"
+
+
+def place_in(tree: Tree, path: str) -> str:
+    """The same for what stands at a path of a tree."""
+    node = find(tree, path)
+    return place("" if node is None else given_by(node), path)
 
 
 def show(path: str, node: Node) -> str:

@@ -86,6 +86,7 @@ UNUSABLE: dict[str, Unusable] = {
 
 # Taken out with a warning: TensorRT-LLM, or the way this worker uses it, does nothing with them.
 WITHOUT_EFFECT: dict[str, str] = {
+    "kv_cache_config.sink_token_length": "TensorRT-LLM ignores it",
     "num_postprocess_workers": "this worker serves tokens, which need no post-processing",
     "postprocess_tokenizer_dir": "this worker serves tokens, which need no post-processing",
 }

@@ -7,7 +7,9 @@ from importlib import import_module
 import pytest
 
 from actors.engines.trtllm.metrics import BUCKETS as BUCKETS_OF_THE_DRIVER
-from service.options.engine_arguments.known_fields import BUCKETS, LLM_FIELDS, SECTIONS, VERSION, WORDS
+from service.options.engine_arguments.known_fields import BUCKETS, LLM_FIELDS, SECTIONS, VERSION
+from service.options.engine_arguments.known_values import FIELDS
+from service.options.engine_arguments.value_kinds import Words
 from tests.doubles.trtllm_facts import RELEASE, read_facts
 from tests.doubles.trtllm_site import double_on_path
 
@@ -46,9 +48,8 @@ def test_the_memories_that_sleep_are_those_of_the_release() -> None:
     with double_on_path():
         memory = import_module("tensorrt_llm._torch.virtual_memory")
         assert SECTIONS[MODES].fields == {tag.value for tag in memory.ExecutorMemoryType}
-        assert [WORDS[f"{MODES}.{name}"] for name in SECTIONS[MODES].fields] == [
-            tuple(memory.RestoreMode.__members__)
-        ] * len(memory.ExecutorMemoryType)
+        modes = Words(tuple(memory.RestoreMode.__members__))
+        assert all(FIELDS[f"{MODES}.{name}"].kind == modes for name in SECTIONS[MODES].fields)
 
 
 def test_the_buckets_are_those_that_its_metrics_take() -> None:
@@ -61,8 +62,3 @@ def test_the_buckets_are_those_that_its_metrics_take() -> None:
 def test_every_object_is_held_to_a_fact() -> None:
     """None of them is only believed."""
     assert SECTIONS.keys() == {*_CLASSES, MODES, BUCKETS}
-
-
-def test_the_words_of_the_waiting_queue_are_the_values_of_its_policy() -> None:
-    """Values and not names: TensorRT-LLM does not know PRIORITY."""
-    assert WORDS["scheduler_config.waiting_queue_policy"] == ("fcfs", "priority")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from service.options import ConfigError, check_settings, refuse_missing_packages
+from tests.service.options.engine_arguments.words import TRTLLM, override
 from tests.service.options.world import load, refused, with_tensorrt
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TRTLLM = ("--engine", "trtllm")
 KVBM = "the package kvbm is not installed: install it, or"
-
-
-def override(**values: object) -> str:
-    return f"--override-engine-args={json.dumps(values)}"
 
 
 def warnings_with(gpus: int, *words: str, env: dict[str, str] | None = None) -> list[str]:
@@ -101,6 +96,20 @@ def test_folders_of_adapters_must_be_there(tmp_path: Path) -> None:
     assert said == [f"{place}: value {name!r}: there is no such folder" for name in (missing, file)]
 
 
+@pytest.mark.parametrize("folder", ["", "here", "away"])
+@pytest.mark.parametrize("is_newer", [True, False])
+def test_a_cache_on_disk_must_be_there(tmp_path: Path, folder: str, is_newer: bool) -> None:
+    """For the manager that has one: TensorRT-LLM does not make its folder."""
+    (tmp_path / "here").mkdir()
+    path = str(tmp_path / folder) if folder else None
+    words = override(kv_cache_config={"disk_cache_path": path, "use_kv_cache_manager_v2": is_newer})
+    if folder == "away" and is_newer:
+        place = "--override-engine-args:kv_cache_config.disk_cache_path"
+        assert refused(*TRTLLM, words) == f"{place}: value {path!r}: there is no such folder"
+    else:
+        load(*TRTLLM, words)
+
+
 def test_two_adapters_of_one_name_are_refused_with_both(tmp_path: Path) -> None:
     """An adapter is known by its folder's name; the check says so, and not only the start."""
     first, second = tmp_path / "a" / "law", tmp_path / "b" / "law"
@@ -178,7 +187,6 @@ def test_a_connector_that_may_be_there_stops_nothing(words: list[str]) -> None:
     ("group", "said"),
     [
         ({"sleep_config": {}}, "kv_cache loses its content"),
-        ({"sleep_config": {"restore_modes": None}}, "kv_cache loses its content"),
         (
             {"sleep_config": {"restore_modes": {"kv_cache": "NONE"}}},
             "restore_modes.kv_cache to PINNED or CPU",
