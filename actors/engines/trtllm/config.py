@@ -65,6 +65,11 @@ class TrtllmConfig:
         return int(self.arguments.get("tensor_parallel_size") or 1) if is_split else 1
 
     @property
+    def prompt_shares(self) -> int:
+        """Context-parallel ranks: each takes its share of a prompt, and a share has to fit into a step."""
+        return int(self.arguments.get("context_parallel_size") or 1)
+
+    @property
     def block_tokens(self) -> int:
         """Tokens of one KV block."""
         return int(self.part("kv_cache_config", "tokens_per_block", TOKENS_PER_BLOCK))

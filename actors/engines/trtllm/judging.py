@@ -20,7 +20,7 @@ from actors.engines.grammars.limits import field_of, text_of
 from actors.engines.grammars.vocabulary import Vocabulary
 from actors.engines.grammars.walks import DEAD_END, DeadEnd, LlguidanceFollower, ends_refusal, walk
 from actors.engines.trtllm.guiding import Backend, Guide, Option, guide_of
-from actors.engines.trtllm.xgrammar_trials import XgrammarJudge
+from actors.engines.trtllm.xgrammar_trials import XgrammarJudge, judged_by_llguidance
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 
@@ -61,7 +61,7 @@ def xgrammar_judge(vocabulary: Vocabulary) -> Judge:
 def _without_xgrammar(vocabulary: Vocabulary) -> Judge:
     def judge(guided: Guided) -> object:
         guide = guide_of(guided, Backend.XGRAMMAR)
-        return build_matcher(guided, vocabulary) if guided.kind in _SHARED else guide
+        return judged_by_llguidance(guided, vocabulary) if guided.kind in _SHARED else guide
 
     return judge
 

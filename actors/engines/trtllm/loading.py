@@ -152,7 +152,7 @@ def info_of(llm: Any, library: Library, config: TrtllmConfig) -> EngineInfo:
         max_num_seqs=batch * ranks,
         vocab_size=config.vocab_size,
         max_num_batched_tokens=step_tokens,
-        max_prompt_tokens=None if is_chunked else step_tokens,
+        max_prompt_tokens=None if is_chunked else step_tokens * config.prompt_shares,
         block_tokens=capacity.get("tokensPerBlock", config.block_tokens),
         total_blocks=capacity.get("maxNumBlocks"),
         data_parallel_size=ranks,
@@ -169,6 +169,8 @@ def _trackers_pid() -> int | None:
 def _shape(config: TrtllmConfig) -> str:
     sizes = (("tensor", "tensor_parallel_size"), ("pipeline", "pipeline_parallel_size"))
     parts = [f"{word} parallel {config.arguments.get(name) or 1}" for word, name in sizes]
+    if config.prompt_shares > 1:
+        parts.append(f"context parallel {config.prompt_shares}")
     if config.ranks > 1:
         parts.append(f"{config.ranks} attention-DP ranks")
     return ", ".join(parts)

@@ -24,6 +24,19 @@ from protocols.spec import Guided, GuidedKind
 
 # xgrammar's errors begin with the time and its source file.
 _ORIGIN = re.compile(r"^(\[[^\]]*\]\s*)?(\S+:\d+:\s*)?(Check failed: \(.*?\) is false:\s*)?")
+# How `build_matcher` begins where it has nothing of its own to say.
+_ANOTHERS = "what llguidance "
+
+
+def judged_by_llguidance(guided: Guided, vocabulary: Vocabulary) -> Any:
+    """What both back-ends mean the same by. Raises InvalidRequest, in which the one in use is named."""
+    try:
+        return build_matcher(guided, vocabulary)
+    except InvalidRequest as exc:
+        if not exc.allowed.startswith(_ANOTHERS):
+            raise
+        allowed = f"what xgrammar {exc.allowed.removeprefix(_ANOTHERS)}"
+        raise InvalidRequest(exc.field, exc.value, allowed) from exc
 
 
 class XgrammarJudge:
@@ -51,7 +64,7 @@ class XgrammarJudge:
         guide = guide_of(guided, Backend.XGRAMMAR)
         if guided.kind is GuidedKind.JSON:
             # It knows what contradicts itself, and alternatives that hold at once; xgrammar does not say.
-            build_matcher(guided, self._vocabulary)
+            judged_by_llguidance(guided, self._vocabulary)
         compiled = self._compiled(guide, guided)
         # As xgrammar understood it: schemas, patterns and tags have become rules, too.
         check_ends(str(compiled.grammar), field_of(guided.kind), text_of(guided), self._sayable)

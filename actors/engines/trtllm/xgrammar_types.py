@@ -90,5 +90,6 @@ def _found(reference: Any, document: Any) -> Any:
     found = document
     for part in unquote(str(reference)).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found[int(key)] if isinstance(found, list) else found[key]
+        items = as_list(found)
+        found = found[key] if items is None else items[int(key)]
     return found

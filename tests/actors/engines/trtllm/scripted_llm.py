@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,13 @@ class ScriptedOutput:
         self.aborts = 0
         self.abort_error: Exception | None = None
         self.error: str | None = None
+        # Whose errors are raised: the library's queue has some of others, which leave this one as it is.
+        self.is_blamed = True
+        # As it stands, for whoever reads it beside the iteration.
+        self.outputs: list[Output] = []
+        self.finished = False
+        self.cached_tokens = 0
+        self._is_read = False
         self._news: asyncio.Queue[Result | Exception | None] = asyncio.Queue()
 
     def show(self, *outputs: Output, finished: bool = False, **fields: Any) -> None:
@@ -40,14 +47,19 @@ class ScriptedOutput:
         if self.abort_error is not None:
             raise self.abort_error
 
-    async def __aiter__(self) -> AsyncIterator[Result]:
-        while (news := await self._news.get()) is not None:
-            if isinstance(news, BaseException):
-                self.error = str(news)
-                raise news
-            yield news
-            if news.finished:
-                return
+    def __aiter__(self) -> ScriptedOutput:
+        return self
+
+    async def __anext__(self) -> Result:
+        news = None if self._is_read else await self._news.get()
+        if isinstance(news, BaseException):
+            self._is_read = self.is_blamed
+            self.error = str(news) if self.is_blamed else None
+            raise news
+        if news is None:
+            raise StopAsyncIteration
+        self._is_read = news.finished
+        return news
 
 
 class ScriptedLLM:

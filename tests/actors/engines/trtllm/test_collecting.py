@@ -104,6 +104,20 @@ async def test_a_new_state_of_the_cache_is_a_step_that_is_no_iteration() -> None
     assert step.started_s <= told.started_s <= step.ended_s
 
 
+async def test_a_new_state_of_the_cache_makes_no_step_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that is under way began before that was told, and goes on."""
+    now = [100.0]
+    monkeypatch.setattr(collecting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    steps = StepCollector()
+    now[0] = 100.25
+    steps.tell_state(CacheState(used=3))
+    await take(steps)
+    now[0] = 100.5
+    steps.say([delta(1)])
+    step = await take(steps)
+    assert (step.started_s, step.ended_s) == (100.0, 100.5)
+
+
 async def test_a_state_that_is_as_it_was_is_no_reason_for_a_step() -> None:
     """Statistics come with every iteration; and what comes with tokens is part of their step."""
     steps = StepCollector()

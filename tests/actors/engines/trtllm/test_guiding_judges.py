@@ -41,6 +41,16 @@ BAD: list[tuple[str, Any, str]] = [
     ("regex", "(?=a)b", "can follow"),
     ("grammar", "root ::= missing", "missing"),
 ]
+REFUSED: list[tuple[str, Any]] = [
+    *((kind, value) for kind, value, _ in BAD),
+    ("json", {"type": "integer", "minimum": 5, "maximum": 3}),
+    ("json", {"type": "string", "format": "frob"}),
+    ("regex", "a{0}"),
+    ("choice", []),
+    ("grammar", 'root ::= "a" dead\ndead ::= "x" dead'),
+    ("grammar", 'start: "a" missing'),
+    ("structural_tag", {"type": "structural_tag", "format": {"type": "frob"}}),
+]
 
 
 def constraint(kind: str, value: Any) -> Guided:
@@ -78,6 +88,33 @@ def test_bad_constraints_are_refused(judge: Judge, kind: str, value: Any, said: 
     assert refused.value.field.startswith(f"sampling_options.guided_decoding.{kind}")
     assert said in refused.value.allowed
     assert ".cc" not in refused.value.allowed
+
+
+@pytest.mark.parametrize(("kind", "value"), REFUSED)
+def test_a_refusal_of_llguidance_does_not_name_xgrammar(guide: Guide, kind: str, value: Any) -> None:
+    """Whoever wrote the constraint looks up what this back-end obeys."""
+    with pytest.raises(InvalidRequest) as refused:
+        llguidance_judge(guide.vocabulary)(constraint(kind, value))
+    assert "xgrammar" not in refused.value.allowed
+
+
+@pytest.mark.parametrize(("kind", "value"), REFUSED)
+def test_a_refusal_of_xgrammar_does_not_name_llguidance(strict: Judge, kind: str, value: Any) -> None:
+    """Although that is asked, too."""
+    with pytest.raises(InvalidRequest) as refused:
+        strict(constraint(kind, value))
+    assert "llguidance" not in refused.value.allowed
+
+
+@pytest.mark.parametrize(("kind", "value"), [each for each in REFUSED if each[0] in {"json", "regex"}])
+def test_a_refusal_for_an_xgrammar_that_is_elsewhere(
+    guide: Guide, monkeypatch: pytest.MonkeyPatch, kind: str, value: Any
+) -> None:
+    """Only llguidance can be asked: it speaks for the back-end in use, and is not named."""
+    monkeypatch.setattr(judging, "find_spec", lambda _: None)
+    with pytest.raises(InvalidRequest) as refused:
+        xgrammar_judge(guide.vocabulary)(constraint(kind, value))
+    assert "llguidance" not in refused.value.allowed
 
 
 def test_a_constraint_that_only_the_engine_refuses(guide: Guide, monkeypatch: pytest.MonkeyPatch) -> None:

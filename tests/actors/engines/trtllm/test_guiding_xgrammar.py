@@ -68,6 +68,11 @@ def test_what_is_obeyed(schema: Any) -> None:
             "True",
         ),
         (
+            {"type": "object", "properties": {"x": INTEGER}, "additionalProperties": STRING},
+            "json.additionalProperties",
+            "string",
+        ),
+        (
             {"type": "object", "patternProperties": {"^x": INTEGER}, "properties": {"a": INTEGER}},
             "json",
             "'properties'",

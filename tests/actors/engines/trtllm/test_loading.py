@@ -171,6 +171,39 @@ async def test_one_that_is_given_up_ends_as_stopped(
         await running
 
 
+async def test_giving_one_up_ends_also_what_comes_late(
+    build: Callable[[Build], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the library has started at once, which makes it give up; then what it started meanwhile."""
+    alive: set[int] = set()
+    ends: list[set[int]] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def end_all(pids: set[int], _patience_s: float) -> int:
+        ends.append(pids)
+        alive.difference_update(pids)
+        ended.set()
+        return 0
+
+    def waiting(**_arguments: Any) -> Any:
+        alive.add(11)
+        begun.set()
+        assert ended.wait(30)
+        alive.add(12)
+        raise RuntimeError("Executor worker died during initialization")
+
+    build(waiting)
+    monkeypatch.setattr(loading, "end_all", end_all)
+    monkeypatch.setattr(loading, "descendants", lambda _pid: set(alive))
+    load = Loading(config(), None)
+    running = asyncio.create_task(load.run())
+    assert await asyncio.to_thread(begun.wait, 30)
+    await asyncio.to_thread(load.give_up)
+    with pytest.raises(StartStopped):
+        await running
+    assert ends == [{11}, {12}]
+
+
 async def test_one_that_nobody_waits_for_any_more_is_still_known(build: Callable[[Build], None]) -> None:
     """A start that was cancelled in its last moment: what was loaded can be ended."""
     through = threading.Event()
@@ -209,3 +242,36 @@ def test_with_chunked_prefill_a_prompt_may_fill_the_context(library: Library) ->
     """Without it, one step."""
     chunked = config(arguments={"enable_chunked_prefill": True})
     assert info_of(fake_llm(), library, chunked).max_prompt_tokens is None
+
+
+def test_a_prompt_that_is_shared_may_be_longer_than_a_step(library: Library) -> None:
+    """As many times as there are context-parallel ranks; the library refuses one token more."""
+    from tensorrt_llm._double.asking import check_length
+
+    arguments = {"max_num_tokens": 512, "context_parallel_size": 2}
+    longest = info_of(fake_llm(), library, config(arguments=arguments)).max_prompt_tokens
+    assert longest == 1024
+    args: Any = SimpleNamespace(enable_chunked_prefill=False, **arguments)
+    check_length([1] * longest, args, None)
+    with pytest.raises(library.RequestError):
+        check_length([1] * (longest + 1), args, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({}, "tensor parallel 1, pipeline parallel 1"),
+        ({"context_parallel_size": 1}, "tensor parallel 1, pipeline parallel 1"),
+        ({"context_parallel_size": 4}, "tensor parallel 1, pipeline parallel 1, context parallel 4"),
+        (
+            {"tensor_parallel_size": 2, "enable_attention_dp": True},
+            "tensor parallel 2, pipeline parallel 1, 2 attention-DP ranks",
+        ),
+    ],
+)
+def test_its_description_says_how_it_is_spread(
+    library: Library, arguments: dict[str, Any], shape: str
+) -> None:
+    """Over contexts and ranks where there are several."""
+    info = info_of(fake_llm(), library, config(arguments=arguments))
+    assert info.description == f"TensorRT-LLM {library.version}, {shape}"

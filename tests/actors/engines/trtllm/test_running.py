@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from actors.engines.trtllm import collecting
 from actors.engines.trtllm.guiding import Guide, Option
 from protocols.errors import EngineDead
 from protocols.spec import Guided, GuidedKind, Stage, StopRules
@@ -56,6 +58,22 @@ class TestHearing:
         assert engine.finished == [last]
         await asyncio.sleep(0)
         assert engine.running.running == 0
+
+    async def test_a_step_begins_with_the_first_request_after_a_rest(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The engine did nothing before; a request that comes while it works makes no step shorter."""
+        now = [100.0]
+        monkeypatch.setattr(collecting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        engine = make()
+        now[0] = 700.0
+        output = engine.submit(1)
+        now[0] = 700.25
+        engine.submit(2)
+        now[0] = 700.5
+        output.show(Output([5]))
+        step = await engine.steps.next_step(lambda: engine.running.running)
+        assert (step.started_s, step.ended_s) == (700.0, 700.5)
 
     async def test_a_stream_that_just_ends_is_a_failure(self, make: Make) -> None:
         """Never an answer without a last word."""
@@ -119,6 +137,45 @@ class TestErrors:
         engine.submit(2).show(Output([5]))
         await engine.heard()
         assert engine.deaths == [exc]
+
+    async def test_a_device_that_faulted_under_somebody_else_is_the_end_too(
+        self, make: Make, library: Library
+    ) -> None:
+        """The library raises an error that waits for anybody at whoever reads next."""
+        engine = make()
+        exc = library.RequestError("CUDA error: an illegal memory access was encountered")
+        output = engine.submit()
+        output.is_blamed = False
+        output.raise_(exc)
+        engine.submit(2).show(Output([5]))
+        await engine.heard()
+        assert engine.deaths == [exc]
+
+    async def test_an_error_of_somebody_else_costs_no_token(self, make: Make, library: Library) -> None:
+        """It is raised with a response that has come, which is told all the same."""
+        engine = make()
+        output = engine.submit()
+        output.is_blamed = False
+        output.outputs = [Output([5])]
+        output.raise_(library.RequestError("another request's"))
+        output.show(Output([5, 6], "stop"), finished=True)
+        first, last = await engine.heard(2)
+        assert (first.token_ids, last.token_ids, last.error) == ([5], [6], None)
+        assert engine.doubts
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    async def test_an_error_of_another_type_may_be_the_end(self, make: Make, is_told: bool) -> None:
+        """Its words say so, or a look at the engine's health, which may take a moment to notice."""
+        cause = RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        async def look() -> BaseException | None:
+            return None if is_told else cause
+
+        engine = make(look)
+        engine.submit().raise_(cause if is_told else AttributeError("_queue"))
+        engine.submit(2).show(Output([5]))
+        await engine.heard()
+        assert engine.deaths == [cause]
 
     async def test_words_that_a_caller_may_have_written_are_no_proof(
         self, make: Make, library: Library

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from actors.engines.trtllm.capabilities import capabilities_of
+from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.sampling import sampling_params, stop_ids
+from actors.resolving import SpecRules
+from protocols.engine import EngineInfo
+from protocols.errors import InvalidRequest
+from protocols.requests import GenerateRequest, SamplingOptions
 from protocols.spec import Output, Sampling, Search, Stage, StopRules
 from tests.actors.engines.trtllm.scripted import spec
 
@@ -76,6 +84,11 @@ class TestChoice:
         assert found.temperature == 0.0
         assert (found.top_k, found.top_p) == (None, None)
 
+    def test_one_candidate_is_greedy_at_any_temperature(self, library: Library) -> None:
+        """The limit is what makes it so: the temperature alone would draw."""
+        found = params(library, sampling=Sampling(temperature=0.7, top_k=1, top_p=0.9))
+        assert (found.temperature, found.top_k, found.top_p) == (0.7, 1, None)
+
     @pytest.mark.parametrize("top_k", [0, 40])
     def test_no_limit_is_zero(self, library: Library, top_k: int) -> None:
         """Never -1, which it refuses."""
@@ -128,6 +141,10 @@ class TestOutput:
         """Zero is one."""
         assert params(library, thinking_tokens=0).thinking_token_budget == 0
 
+    def test_a_prefill_has_no_thinking_budget(self, library: Library) -> None:
+        """It makes no thoughts, and its engine may have no reasoning parser, which the library asks for."""
+        assert params(library, stage=Stage.PREFILL, thinking_tokens=5).thinking_token_budget is None
+
 
 SAMPLINGS = st.builds(
     Sampling,
@@ -147,3 +164,36 @@ SAMPLINGS = st.builds(
 def test_whatever_was_resolved_the_library_takes(library: Library, sampling: Sampling, least: int) -> None:
     """Its own checks refuse nothing that the resolver let through."""
     params(library, sampling=sampling, stop=StopRules(max_tokens=8, min_tokens=least))
+
+
+def or_edge(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """One of these, an end of its range, or left out."""
+    return st.one_of(st.sampled_from([None, 0, 1]), values)
+
+
+SEVERAL = st.builds(
+    SamplingOptions,
+    n=st.integers(1, 3),
+    best_of=st.sampled_from([None, 2, 3, 4]),
+    use_beam_search=st.sampled_from([None, True]),
+    temperature=or_edge(st.floats(0, 2)),
+    top_k=or_edge(st.integers(-1, 100)),
+    top_p=or_edge(st.floats(0, 1)),
+    min_p=or_edge(st.floats(0, 1)),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=500)
+@given(options=SEVERAL)
+def test_several_choices_that_were_resolved_the_library_makes(
+    library: Library, options: SamplingOptions
+) -> None:
+    """Of what leaves nothing to choose it makes one, and calls by that name what the resolver calls so."""
+    config = TrtllmConfig(
+        model_path=Path("m"), vocab_size=99, context_length=64, arguments={"max_beam_width": 4}
+    )
+    info = EngineInfo(model="m", context_length=64, max_num_seqs=8, vocab_size=99)
+    rules = SpecRules("trtllm", capabilities_of(config), info, capacity=8)
+    with suppress(InvalidRequest):
+        asked = rules.resolve(GenerateRequest([1], sampling_options=options))
+        assert sampling_params(asked, library).best_of == asked.sequences

@@ -184,6 +184,21 @@ def test_a_full_disk_reaches_nobody(spool: Spool, monkeypatch: pytest.MonkeyPatc
     assert spool.read(ONE).failure == "failed"
 
 
+@pytest.mark.parametrize("whole", [1, 2, 3])
+def test_a_page_that_is_torn_leaves_the_last_whole_one(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    """However often: it is written again to the same place."""
+    writer = SpoolWriter(spool.open(ONE, ["a"]))
+    for calls in range(1, whole + 1):
+        assert writer.write([(calls, 0.5)], None)
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[:20], at))
+    for _ in range(3):
+        assert not writer.write([(99, 0.5)], "torn")
+    assert spool.read(ONE) == SpoolReport(None, (ProcessorUse("a", whole, 0.5),), is_heard=True)
+
+
 def test_a_reader_never_sees_half_a_page(spool: Spool) -> None:
     """While several ranks write as fast as they can: calls and seconds are always of the same moment."""
     path = spool.open(ONE, ["a"])
