@@ -31,9 +31,10 @@ def llguidance_judge(vocabulary: Vocabulary) -> Callable[[Guided], object]:
     return partial(build_matcher, vocabulary=vocabulary)
 
 
-def build_matcher(guided: Guided, vocabulary: Vocabulary) -> Any:
+def build_matcher(guided: Guided, vocabulary: Vocabulary, follower: str = "llguidance") -> Any:
     """Compile, and try the first tokens. Any thread but the event loop's; there is no limit to its time.
 
+    follower: what is said to follow constraints, where llguidance judges them for another back-end.
     Raises InvalidRequest for a constraint that makes no sense, that cannot be obeyed, or that costs too much.
     """
     text, field = text_of(guided), field_of(guided.kind)
@@ -41,7 +42,7 @@ def build_matcher(guided: Guided, vocabulary: Vocabulary) -> Any:
         vocabulary.library, _source(guided, field, vocabulary), log_level=0, limits=parser_limits()
     )
     if matcher.is_error():
-        raise InvalidRequest(field, text, f"what llguidance can follow ({brief(matcher.get_error())})")
+        raise InvalidRequest(field, text, f"what {follower} can follow ({brief(matcher.get_error())})")
     _try_out(matcher, vocabulary, field, text)
     return matcher
 

@@ -24,19 +24,11 @@ from protocols.spec import Guided, GuidedKind
 
 # xgrammar's errors begin with the time and its source file.
 _ORIGIN = re.compile(r"^(\[[^\]]*\]\s*)?(\S+:\d+:\s*)?(Check failed: \(.*?\) is false:\s*)?")
-# How `build_matcher` begins where it has nothing of its own to say.
-_ANOTHERS = "what llguidance "
 
 
 def judged_by_llguidance(guided: Guided, vocabulary: Vocabulary) -> Any:
     """What both back-ends mean the same by. Raises InvalidRequest, in which the one in use is named."""
-    try:
-        return build_matcher(guided, vocabulary)
-    except InvalidRequest as exc:
-        if not exc.allowed.startswith(_ANOTHERS):
-            raise
-        allowed = f"what xgrammar {exc.allowed.removeprefix(_ANOTHERS)}"
-        raise InvalidRequest(exc.field, exc.value, allowed) from exc
+    return build_matcher(guided, vocabulary, follower="xgrammar")
 
 
 class XgrammarJudge:
