@@ -70,12 +70,12 @@ ROOMS = (
     ),
     # Runs in the process for trials, too, and asks there what the engine will ask.
     Room(
-        "actors/engines/trtllm/xgrammar_trials.py",
+        "actors/engines/trtllm/constraints/xgrammar_trials.py",
         frozenset({"protocols", "actors", "numpy", "tokenizers", "xgrammar"}),
         SURROUNDINGS | TORCH,
     ),
     # Ends processes that the library has started and left behind.
-    Room("actors/engines/trtllm/children.py", frozenset(), SURROUNDINGS - {"signal"}),
+    Room("actors/engines/trtllm/life/children.py", frozenset(), SURROUNDINGS - {"signal"}),
     Room(
         "service",
         frozenset({"actors", "protocols", "service", "dynamo"})

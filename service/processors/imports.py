@@ -112,7 +112,7 @@ def _load(one: ProcessorImport) -> Factory:
 
 def _check_travel(name: str, factory: Factory) -> None:
     # The package of an engine that may not be the one that runs.
-    from actors.engines.trtllm.processors import Factories, NotPicklable  # noqa: PLC0415
+    from actors.engines.trtllm.processors.factories import Factories, NotPicklable  # noqa: PLC0415
 
     try:
         Factories.of({name: factory})

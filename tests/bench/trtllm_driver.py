@@ -20,14 +20,14 @@ from typing import Any
 
 import uvloop
 
-from actors.engines.trtllm.asking import Asking
-from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.answers.collecting import StepCollector
+from actors.engines.trtllm.answers.following import Reading
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.following import Reading
 from actors.engines.trtllm.library import import_library
 from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.processors.steering import Steering
+from actors.engines.trtllm.requests.asking import Asking
 from actors.engines.trtllm.running import Hooks, Running
-from actors.engines.trtllm.steering import Steering
 from protocols.engine import EngineInfo
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import EngineId

@@ -6,7 +6,7 @@ import json
 import re
 from math import ceil
 
-from actors.engines.trtllm import handoff_fields
+from actors.engines.trtllm.roles import handoff_fields
 from service.options.kinds import Integer
 from service.options.tables import BY_NAME
 from tests.deploy.compose_files import FOLDER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.guiding import guided_kinds
+from actors.engines.trtllm.constraints.guiding import guided_kinds
 from protocols.engine import EngineCapabilities, Figure
 from protocols.spec import Sampling, Stage
 

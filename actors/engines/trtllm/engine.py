@@ -12,28 +12,28 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from actors.engines.trtllm.asking import Asking, check_library
+from actors.engines.trtllm.answers.collecting import StepCollector
+from actors.engines.trtllm.answers.following import Reading
+from actors.engines.trtllm.answers.timing import timing_of
 from actors.engines.trtllm.capabilities import capabilities_of
-from actors.engines.trtllm.children import living
-from actors.engines.trtllm.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.daemons import begin_in_daemon
-from actors.engines.trtllm.ending import shut_down
-from actors.engines.trtllm.faults import words_of_death
-from actors.engines.trtllm.following import Reading
-from actors.engines.trtllm.handoffs import decode, encode
-from actors.engines.trtllm.health import HealthPoll
+from actors.engines.trtllm.figures.telling import Telling
+from actors.engines.trtllm.life.children import living
+from actors.engines.trtllm.life.daemons import begin_in_daemon
+from actors.engines.trtllm.life.ending import shut_down
+from actors.engines.trtllm.life.faults import words_of_death
+from actors.engines.trtllm.life.health import HealthPoll
+from actors.engines.trtllm.life.memory import TrtllmMaintenance
+from actors.engines.trtllm.life.memory_rules import MemoryRules
 from actors.engines.trtllm.loading import Loaded, Loading, Progress
-from actors.engines.trtllm.memory import TrtllmMaintenance
-from actors.engines.trtllm.memory_rules import MemoryRules
 from actors.engines.trtllm.preparing import TrtllmPreparer
-from actors.engines.trtllm.request_ids import request_ids
+from actors.engines.trtllm.processors.steering import Steering
+from actors.engines.trtllm.requests.asking import Asking, check_library
+from actors.engines.trtllm.roles.handoffs import decode, encode
+from actors.engines.trtllm.roles.request_ids import request_ids
+from actors.engines.trtllm.roles.transfers import PendingTransfers
+from actors.engines.trtllm.roles.transfers import timing_of as timing_metrics_of
 from actors.engines.trtllm.running import Hooks, Running
-from actors.engines.trtllm.steering import Steering
-from actors.engines.trtllm.telling import Telling
-from actors.engines.trtllm.timing import timing_of
-from actors.engines.trtllm.transfers import PendingTransfers
-from actors.engines.trtllm.transfers import timing_of as timing_metrics_of
 from protocols.engine import EngineInfo, SpecPreparer
 from protocols.errors import InternalError, StartStopped
 from protocols.maintenance import Maintenance

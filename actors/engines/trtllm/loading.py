@@ -12,9 +12,9 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, cast
 
-from actors.engines.trtllm.children import descendants, end_all, out_of_reach
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.library import Library, import_library
+from actors.engines.trtllm.life.children import descendants, end_all, out_of_reach
 from protocols.engine import EngineInfo
 from protocols.errors import EngineStartError, ServiceError, StartFault, StartStopped
 

@@ -16,7 +16,7 @@ from actors.engines.grammars.trial_child import Court
 from actors.engines.grammars.trials import as_tried
 from actors.engines.processor_trials import ProcessorTrials
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.guiding import Backend, Guide, backend_of, guide_of
+from actors.engines.trtllm.constraints.guiding import Backend, Guide, backend_of, guide_of
 from protocols.errors import EngineShutdown, InternalError, InvalidRequest
 from protocols.spec import GenerationSpec, Guided
 
@@ -26,8 +26,8 @@ Decode = Callable[[Mapping[str, Any]], object]
 # By name: only the process for trials imports it. xgrammar looks at the whole vocabulary for a constraint:
 # with 49,152 tokens a string of bounded length takes it 1.8 s, which the engine shares out to 8 threads.
 _COURTS = {
-    Backend.XGRAMMAR: Court("actors.engines.trtllm.judging:xgrammar_judge", cpu_s=4.0),
-    Backend.LLGUIDANCE: Court("actors.engines.trtllm.judging:llguidance_judge"),
+    Backend.XGRAMMAR: Court("actors.engines.trtllm.constraints.judging:xgrammar_judge", cpu_s=4.0),
+    Backend.LLGUIDANCE: Court("actors.engines.trtllm.constraints.judging:llguidance_judge"),
 }
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from actors.engines.trtllm.asking import Asking
-from actors.engines.trtllm.calling import Calling, Doubtful
-from actors.engines.trtllm.collecting import StepCollector
-from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
-from actors.engines.trtllm.doubting import Doubts
-from actors.engines.trtllm.following import FollowedRequest, Reading
+from actors.engines.trtllm.answers.collecting import StepCollector
+from actors.engines.trtllm.answers.following import FollowedRequest, Reading
 from actors.engines.trtllm.loading import Loaded
-from actors.engines.trtllm.proving import Proof, has_callers_text
-from actors.engines.trtllm.steering import Steering
+from actors.engines.trtllm.processors.steering import Steering
+from actors.engines.trtllm.requests.asking import Asking
+from actors.engines.trtllm.requests.calling import Calling, Doubtful
+from actors.engines.trtllm.requests.doubting import Doubts
+from actors.engines.trtllm.requests.proving import Proof, has_callers_text
+from actors.engines.trtllm.roles.deferral import AbortMoment, Heard, when_to_abort
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId
 

@@ -116,7 +116,7 @@ class Adjustment:
         if value_at(tree, "sleep_config") is None or not isinstance(modes, dict | None):
             return
         # Brings the whole driver along, which no other argument needs here.
-        from actors.engines.trtllm.memory_rules import KV_CACHE, MemoryRules  # noqa: PLC0415 - see above
+        from actors.engines.trtllm.life.memory_rules import KV_CACHE, MemoryRules  # noqa: PLC0415 - see above
 
         why = MemoryRules.of_arguments(cast("dict[str, object]", plain(tree))).refusal((KV_CACHE,))
         if why:

@@ -55,7 +55,7 @@ for step in sys.argv[1:]:
 # Says the worst news of a driver, and its smallest.
 _OF_ENGINES = """
 import logging, os
-import actors.engines.trtllm.engine as engine, actors.engines.trtllm.spool as spool
+import actors.engines.trtllm.engine as engine, actors.engines.trtllm.processors.spool as spool
 from service.telemetry.logs import configure_logging
 from dynamo.runtime.logging import configure_dynamo_logging
 
@@ -126,7 +126,7 @@ def test_a_higher_level_silences_also_errors_when_it_is_off() -> None:
     [
         ("off,actor=info,actors=info,service=info", 2),
         ("off,actors=warn", 1),
-        ("off,actors.engines.trtllm.spool=info", 1),
+        ("off,actors.engines.trtllm.processors.spool=info", 1),
         ("info,actors=off", 0),
     ],
 )

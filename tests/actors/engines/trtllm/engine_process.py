@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from actors.engines.trtllm.processors import EngineProcessor
+    from actors.engines.trtllm.processors.factories import EngineProcessor
 
 VOCAB_SIZE = 64
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actors.engines.trtllm.asking import Asking
-from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.answers.collecting import StepCollector
+from actors.engines.trtllm.answers.following import Reading
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.following import Reading
-from actors.engines.trtllm.health import cause_of_death
+from actors.engines.trtllm.life.health import cause_of_death
 from actors.engines.trtllm.loading import Loaded
+from actors.engines.trtllm.processors.steering import Steering
+from actors.engines.trtllm.requests.asking import Asking
 from actors.engines.trtllm.running import Hooks, Running
-from actors.engines.trtllm.steering import Steering
 from protocols.engine import EngineInfo
 from protocols.steps import Delta, EngineId
 from tests.actors.engines.trtllm.scripted import no_timing, spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.engines.trtllm.following import FollowedRequest, Reading
+from actors.engines.trtllm.answers.following import FollowedRequest, Reading
 from protocols.spec import GenerationSpec, StopRules
 from protocols.steps import Delta, EngineId
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.asking import Asking, check_library, priority_of
 from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.requests.asking import Asking, check_library, priority_of
 from protocols.errors import EngineStartError
 from protocols.spec import Search, Stage, StopRules
 from tests.actors.engines.trtllm.scripted import spec

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.engines.trtllm.children import descendants, end_all
+from actors.engines.trtllm.life.children import descendants, end_all
 
 # Starts a child of its own, says both pids, and waits; with "deaf" both ignore a polite request.
 _PARENT = """
@@ -30,7 +30,7 @@ time.sleep(600)
 # Starts a child out of reach, says its pid, and tells of every signal how the child is.
 _LEADER = """
 import multiprocessing, signal, subprocess, sys, threading
-from actors.engines.trtllm.children import out_of_reach
+from actors.engines.trtllm.life.children import out_of_reach
 
 def start():
     global child

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors.engines.trtllm import collecting
-from actors.engines.trtllm.collecting import CacheState, StepCollector
+from actors.engines.trtllm.answers import collecting
+from actors.engines.trtllm.answers.collecting import CacheState, StepCollector
 from protocols.errors import EngineDead
 from protocols.steps import Delta, EngineId, EngineStep, KvCleared, ProcessorUse
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from actors.engines.trtllm.deferral import AbortMoment, Heard, when_to_abort
+from actors.engines.trtllm.roles.deferral import AbortMoment, Heard, when_to_abort
 from protocols.spec import Stage
 
 

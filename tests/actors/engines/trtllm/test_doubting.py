@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.health import HealthPoll
+from actors.engines.trtllm.life.health import HealthPoll
 from protocols.errors import EngineDead
 from protocols.spec import Stage
 from protocols.steps import Delta, EngineId

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors.engines.trtllm.ending import shut_down
+from actors.engines.trtllm.life.ending import shut_down
 
 pytestmark = pytest.mark.anyio
 

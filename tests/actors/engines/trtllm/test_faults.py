@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.faults import Fault, fault_of, words_of_death
+from actors.engines.trtllm.life.faults import Fault, fault_of, words_of_death
 from protocols.errors import EngineDead
 
 if TYPE_CHECKING:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.guiding import Backend, Guide, Option, guide_of, guided_kinds, guided_params
+from actors.engines.trtllm.constraints.guiding import (
+    Backend,
+    Guide,
+    Option,
+    guide_of,
+    guided_kinds,
+    guided_params,
+)
 from protocols.errors import EngineStartError, InternalError, InvalidRequest
 from protocols.spec import Guided, GuidedKind
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.number_probes import bounded_numbers, forbidden_numbers
+from actors.engines.trtllm.constraints.number_probes import bounded_numbers, forbidden_numbers
 
 NUMBERS = st.integers(-(10**6), 10**6) | st.decimals(-1000, 1000, places=2).map(float)
 KEYWORDS = st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])

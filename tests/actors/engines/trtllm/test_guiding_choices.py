@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.choices import choice_pattern
+from actors.engines.trtllm.constraints.choices import choice_pattern
 from protocols.errors import InvalidRequest
 
 if TYPE_CHECKING:

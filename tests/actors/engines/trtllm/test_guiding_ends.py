@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from actors.engines.grammars.rules import Unread
 from actors.engines.grammars.walks import DeadEnd, Follower, LlguidanceFollower, walk
-from actors.engines.trtllm.judging import llguidance_judge, xgrammar_judge
-from actors.engines.trtllm.xgrammar_ends import check_ends
-from actors.engines.trtllm.xgrammar_gbnf import ROOT, characters_of, is_empty_class, rules_of
-from actors.engines.trtllm.xgrammar_tags import obeyed_tag
+from actors.engines.trtllm.constraints.judging import llguidance_judge, xgrammar_judge
+from actors.engines.trtllm.constraints.xgrammar_ends import check_ends
+from actors.engines.trtllm.constraints.xgrammar_gbnf import ROOT, characters_of, is_empty_class, rules_of
+from actors.engines.trtllm.constraints.xgrammar_tags import obeyed_tag
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 from tests.doubles.xgrammar_path import KINDS, xgrammar_on_path
 
 if TYPE_CHECKING:
-    from actors.engines.trtllm.judging import Judge
+    from actors.engines.trtllm.constraints.judging import Judge
     from tests.actors.engines.grammars.world import Guide
 
 DEAD = 'root ::= "abcdefgh" dead\ndead ::= dead "x"'

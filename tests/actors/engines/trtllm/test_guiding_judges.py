@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm import judging
-from actors.engines.trtllm.guiding import Option
-from actors.engines.trtllm.judging import Judge, llguidance_judge, xgrammar_judge
+from actors.engines.trtllm.constraints import judging
+from actors.engines.trtllm.constraints.guiding import Option
+from actors.engines.trtllm.constraints.judging import Judge, llguidance_judge, xgrammar_judge
 from protocols.errors import InvalidRequest
 from protocols.spec import Guided, GuidedKind
 from tests.actors.engines.trtllm.tool_schemas import TOOL_SCHEMAS

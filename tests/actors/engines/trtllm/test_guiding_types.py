@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from actors.engines.grammars.schemas import check_schema
-from actors.engines.trtllm.xgrammar_schemas import obeyed
-from actors.engines.trtllm.xgrammar_tags import obeyed_tag
+from actors.engines.trtllm.constraints.xgrammar_schemas import obeyed
+from actors.engines.trtllm.constraints.xgrammar_tags import obeyed_tag
 from protocols.errors import InvalidRequest
 from tests.actors.engines.trtllm.tool_schemas import NAMED, NAMED_WITHOUT_PARAMETERS, REQUIRED
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from actors.engines.grammars.schemas import check_schema
-from actors.engines.trtllm.xgrammar_patterns import check_pattern
-from actors.engines.trtllm.xgrammar_schemas import obeyed
-from actors.engines.trtllm.xgrammar_tags import obeyed_tag
+from actors.engines.trtllm.constraints.xgrammar_patterns import check_pattern
+from actors.engines.trtllm.constraints.xgrammar_schemas import obeyed
+from actors.engines.trtllm.constraints.xgrammar_tags import obeyed_tag
 from protocols.errors import InvalidRequest
 
 INTEGER: dict[str, Any] = {"type": "integer"}

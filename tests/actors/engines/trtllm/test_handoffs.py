@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.handoffs import NotHandedOver, context_only, decode, encode, whole
 from actors.engines.trtllm.library import Library
+from actors.engines.trtllm.roles.handoffs import NotHandedOver, context_only, decode, encode, whole
 from protocols.errors import InvalidRequest
 from tests.actors.engines.trtllm.handoff_world import SOUND, handoff_library, handoffs, through_json
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.handoffs import encode
+from actors.engines.trtllm.roles.handoffs import encode
 from tests.actors.engines.trtllm.handoff_world import handoff_library, handoffs, through_json
 from tests.doubles.trtllm_site import double_on_path
 

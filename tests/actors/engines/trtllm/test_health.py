@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.engines.trtllm.health import HealthPoll, cause_of_death, known_fault
+from actors.engines.trtllm.life.health import HealthPoll, cause_of_death, known_fault
 from protocols.errors import EngineDead
 from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM
 

@@ -7,8 +7,8 @@ import pickle
 import torch
 from torch import Tensor
 
-from actors.engines.trtllm.holding_back import HoldBack
-from actors.engines.trtllm.sampling import hold_back
+from actors.engines.trtllm.processors.holding_back import HoldBack
+from actors.engines.trtllm.requests.sampling import hold_back
 from protocols.spec import Guided, GuidedKind, Stage, StopRules
 from tests.actors.engines.trtllm.scripted import spec
 

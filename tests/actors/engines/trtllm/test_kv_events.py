@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.kv_events import KvEventReader
+from actors.engines.trtllm.figures.kv_events import KvEventReader
 from protocols.steps import KvCleared, KvLost, KvMalformed, KvRemoved, KvStored
 from tests.actors.engines.trtllm.kv_telling import BLOCK, StrictRouter, Telling, block
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.kv_events import KvEventReader
-from actors.engines.trtllm.polling import Hearing, PollPace, PollThread
-from actors.engines.trtllm.stats import EngineState, StatsReader
-from actors.engines.trtllm.timing import timing_of
+from actors.engines.trtllm.answers.timing import timing_of
+from actors.engines.trtllm.figures.kv_events import KvEventReader
+from actors.engines.trtllm.figures.polling import Hearing, PollPace, PollThread
+from actors.engines.trtllm.figures.stats import EngineState, StatsReader
 from protocols.steps import KvLost, KvMalformed, KvStored
 from tests.actors.engines.torch.tiny_models import make_model, save
 from tests.actors.engines.trtllm.kv_telling import StrictRouter

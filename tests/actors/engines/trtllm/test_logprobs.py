@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from actors.engines.trtllm.logprobs import position_of, positions_of, prompt_positions_of
+from actors.engines.trtllm.answers.logprobs import position_of, positions_of, prompt_positions_of
 from protocols.steps import Candidate
 
 if TYPE_CHECKING:

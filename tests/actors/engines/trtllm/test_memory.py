@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.memory import TrtllmMaintenance
-from actors.engines.trtllm.memory_rules import MEMORIES, MemoryRules
+from actors.engines.trtllm.life.memory import TrtllmMaintenance
+from actors.engines.trtllm.life.memory_rules import MEMORIES, MemoryRules
 from protocols.errors import MaintenanceFailed
 from tests.doubles.threads import join_threads
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.memory import TrtllmMaintenance
-from actors.engines.trtllm.memory_rules import MEMORIES, MemoryRules
+from actors.engines.trtllm.life.memory import TrtllmMaintenance
+from actors.engines.trtllm.life.memory_rules import MEMORIES, MemoryRules
 from protocols.errors import MaintenanceFailed
 from tests.doubles.threads import join_threads
 from tests.doubles.trtllm_llms import ask, open_llm, read, write_folder

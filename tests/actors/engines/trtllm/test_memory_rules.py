@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.memory_rules import MEMORIES, MemoryRules
+from actors.engines.trtllm.life.memory_rules import MEMORIES, MemoryRules
 
 ABLE: dict[str, Any] = {"sleep_config": {}, "kv_cache_config": {"enable_block_reuse": False}}
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from actors.engines.trtllm import metrics as engine_metrics
-from actors.engines.trtllm.metrics import BUCKETS, EngineMetrics, collector_of_process
+from actors.engines.trtllm.figures import metrics as engine_metrics
+from actors.engines.trtllm.figures.metrics import BUCKETS, EngineMetrics, collector_of_process
 from tests.actors.engines.trtllm.stats_telling import stats_row
 from tests.doubles.own_metrics import without_own_metrics
 from tests.doubles.trtllm_site import double_on_path

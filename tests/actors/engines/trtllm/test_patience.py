@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from actors.engines.trtllm.patience import Patience, TookTooLong
+from actors.engines.trtllm.processors.patience import Patience, TookTooLong
 
 
 class Clock:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.polling import Hearing, PollPace, PollThread
+from actors.engines.trtllm.figures.polling import Hearing, PollPace, PollThread
 from tests.doubles.threads import join_threads
 
 if TYPE_CHECKING:

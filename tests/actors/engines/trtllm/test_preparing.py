@@ -8,7 +8,7 @@ import llguidance
 import pytest
 
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.guiding import Backend, Guide, Option
+from actors.engines.trtllm.constraints.guiding import Backend, Guide, Option
 from actors.engines.trtllm.preparing import TrtllmPreparer
 from protocols.bounds import Bound
 from protocols.errors import EngineShutdown, EngineStartError, InternalError, InvalidRequest

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from actors.engines.trtllm.processors import EngineProcessor, Factories, NotPicklable, attach
-from actors.engines.trtllm.spool import Spool
-from actors.engines.trtllm.steersman import _AT_WORK
+from actors.engines.trtllm.processors.factories import EngineProcessor, Factories, NotPicklable, attach
+from actors.engines.trtllm.processors.spool import Spool
+from actors.engines.trtllm.processors.steersman import _AT_WORK
 from protocols.spec import GenerationSpec, Guided, GuidedKind, ProcessorEntry, Search, Stage, StopRules
 from protocols.steps import EngineId
 from tests.actors.engines.torch.hostile_processors import BROKEN, without_lines

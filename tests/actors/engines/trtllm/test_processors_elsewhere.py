@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.processors import EngineProcessor, Factories, attach
-from actors.engines.trtllm.spool import Spool
+from actors.engines.trtllm.processors.factories import EngineProcessor, Factories, attach
+from actors.engines.trtllm.processors.spool import Spool
 from protocols.spec import GenerationSpec, ProcessorEntry, StopRules
 from protocols.steps import EngineId
 from service.processors import hello
@@ -133,8 +133,8 @@ def test_the_driver_attaches_without_torch() -> None:
     """Only the engine's process needs it, and the tokenizer nobody."""
     code = """
 import sys
-from actors.engines.trtllm.processors import Factories, attach
-from actors.engines.trtllm.spool import Spool
+from actors.engines.trtllm.processors.factories import Factories, attach
+from actors.engines.trtllm.processors.spool import Spool
 from protocols.spec import GenerationSpec, ProcessorEntry, StopRules
 spool = Spool.make()
 entry = ProcessorEntry(name="x")

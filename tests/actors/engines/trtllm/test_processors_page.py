@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from actors.engines.trtllm.patience import GIVE_UP_S
-from actors.engines.trtllm.processors import Factories, attach
-from actors.engines.trtllm.spool import Spool
-from actors.engines.trtllm.spool_pages import BLOCK_BYTES
-from actors.engines.trtllm.steered import BEAMS, LEFT_OUT
+from actors.engines.trtllm.processors.factories import Factories, attach
+from actors.engines.trtllm.processors.patience import GIVE_UP_S
+from actors.engines.trtllm.processors.spool import Spool
+from actors.engines.trtllm.processors.spool_pages import BLOCK_BYTES
+from actors.engines.trtllm.processors.steered import BEAMS, LEFT_OUT
 from protocols.spec import GenerationSpec, ProcessorEntry, StopRules
 from protocols.steps import EngineId
 from service.processors.imports import ENGINES_WITH_PROCESSORS, load_processors

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from actors.engines.trtllm import proving
-from actors.engines.trtllm.asking import Asking
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.proving import Proof, has_callers_text
+from actors.engines.trtllm.requests import proving
+from actors.engines.trtllm.requests.asking import Asking
+from actors.engines.trtllm.requests.proving import Proof, has_callers_text
 from protocols.spec import Guided, GuidedKind
 from tests.actors.engines.trtllm.scripted import Output, spec
 from tests.actors.engines.trtllm.scripted_llm import ScriptedLLM

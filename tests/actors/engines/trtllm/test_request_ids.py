@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from actors.engines.trtllm.request_ids import request_ids
+from actors.engines.trtllm.roles.request_ids import request_ids
 from protocols.errors import EngineStartError
 
 

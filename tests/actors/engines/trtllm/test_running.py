@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from actors.engines.trtllm import collecting
-from actors.engines.trtllm.guiding import Guide, Option
+from actors.engines.trtllm.answers import collecting
+from actors.engines.trtllm.constraints.guiding import Guide, Option
 from protocols.errors import EngineDead
 from protocols.spec import Guided, GuidedKind, Stage, StopRules
 from protocols.steps import EngineId, FinishReason

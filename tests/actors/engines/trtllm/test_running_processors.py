@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.spool_writer import SpoolWriter
+from actors.engines.trtllm.processors.spool_writer import SpoolWriter
 from protocols.spec import GenerationSpec, ProcessorEntry, Stage
 from protocols.steps import EngineId, FinishReason, ProcessorUse
 from tests.actors.engines.trtllm.operators_processors import Counting

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actors.engines.trtllm.capabilities import capabilities_of
 from actors.engines.trtllm.config import TrtllmConfig
-from actors.engines.trtllm.sampling import sampling_params, stop_ids
+from actors.engines.trtllm.requests.sampling import sampling_params, stop_ids
 from actors.resolving import SpecRules
 from protocols.engine import EngineInfo
 from protocols.errors import InvalidRequest

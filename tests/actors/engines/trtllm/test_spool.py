@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.spool import Spool, SpoolReport
-from actors.engines.trtllm.spool_pages import BLOCK_BYTES, FILE_BYTES, MOST_BLOCKS
-from actors.engines.trtllm.spool_writer import SpoolWriter
+from actors.engines.trtllm.processors.spool import Spool, SpoolReport
+from actors.engines.trtllm.processors.spool_pages import BLOCK_BYTES, FILE_BYTES, MOST_BLOCKS
+from actors.engines.trtllm.processors.spool_writer import SpoolWriter
 from protocols.bounds import Bound
 from protocols.errors import EngineStartError, StartFault
 from protocols.steps import EngineId, ProcessorUse

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm.spool import Spool
-from actors.engines.trtllm.spool_folder import PREFIX, SpoolFolder, sweep
+from actors.engines.trtllm.processors.spool import Spool
+from actors.engines.trtllm.processors.spool_folder import PREFIX, SpoolFolder, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ OPEN_FILES = Path("/proc/self/fd")
 WORKER = """
 import subprocess, sys
 from pathlib import Path
-from actors.engines.trtllm.spool import Spool
+from actors.engines.trtllm.processors.spool import Spool
 from protocols.steps import EngineId
 
 spool = Spool.make([Path(sys.argv[1])])

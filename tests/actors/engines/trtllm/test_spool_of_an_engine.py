@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actors.engines.trtllm import TrtllmConfig, TrtllmEngine, spool
+from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
+from actors.engines.trtllm.processors import spool
 from protocols.errors import EngineStartError, StartStopped
 from tests.actors.engines.trtllm.operators_processors import Counting
 from tests.actors.engines.trtllm.trap_world import config_of

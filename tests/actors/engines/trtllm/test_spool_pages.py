@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.spool_pages import (
+from actors.engines.trtllm.processors.spool_pages import (
     BLOCK_BYTES,
     FILE_BYTES,
     MOST_BLOCKS,

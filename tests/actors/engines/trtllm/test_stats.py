@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.stats import EngineState, StatsReader
+from actors.engines.trtllm.figures.stats import EngineState, StatsReader
 from protocols.steps import RankBlocks
 from tests.actors.engines.trtllm.stats_telling import stats_row
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
-from actors.engines.trtllm.patience import Patience
-from actors.engines.trtllm.processors import EngineProcessor, Factories, attach
-from actors.engines.trtllm.spool import Spool
-from actors.engines.trtllm.steersman import Steersman
+from actors.engines.trtllm.processors.factories import EngineProcessor, Factories, attach
+from actors.engines.trtllm.processors.patience import Patience
+from actors.engines.trtllm.processors.spool import Spool
+from actors.engines.trtllm.processors.steersman import Steersman
 from protocols.bounds import Bound
 from protocols.spec import ProcessorEntry
 from tests.actors.engines.torch.hostile_processors import BROKEN, without_lines

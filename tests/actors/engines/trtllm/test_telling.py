@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from actors.engines.trtllm.collecting import StepCollector
+from actors.engines.trtllm.answers.collecting import StepCollector
 from actors.engines.trtllm.config import TrtllmConfig
+from actors.engines.trtllm.figures.polling import PollPace, PollThread
+from actors.engines.trtllm.figures.telling import Telling
 from actors.engines.trtllm.loading import Loaded
-from actors.engines.trtllm.polling import PollPace, PollThread
-from actors.engines.trtllm.telling import Telling
 from protocols.engine import EngineInfo
 from protocols.steps import EngineStep, KvCleared, KvEvent, KvStored, RankBlocks
 from tests.actors.engines.trtllm.kv_telling import BLOCK
@@ -31,12 +31,13 @@ pytestmark = pytest.mark.anyio
 # Pauses are not what is tested.
 PACE = PollPace(rest_s=0.0, idle_s=0.001, failed_s=0.0, silent_s=0.001, most_failures=3)
 PATIENCE_S = 10.0
-TELLING = "actors.engines.trtllm.telling"
+TELLING = "actors.engines.trtllm.figures.telling"
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.engines.trtllm.telling.PollThread", partial(PollThread[Any], pace=PACE))
+    at_once = partial(PollThread[Any], pace=PACE)
+    monkeypatch.setattr("actors.engines.trtllm.figures.telling.PollThread", at_once)
 
 
 class TalkingLLM:

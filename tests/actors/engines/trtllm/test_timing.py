@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.timing import timing_of
+from actors.engines.trtllm.answers.timing import timing_of
 from protocols.steps import EngineTiming
 
 

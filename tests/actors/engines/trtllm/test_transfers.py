@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.trtllm.transfers import PendingTransfers, is_over, timing_of
+from actors.engines.trtllm.roles.transfers import PendingTransfers, is_over, timing_of
 
 
 class Clock:

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from actors.engines.trtllm import TrtllmEngine
-from actors.engines.trtllm.children import descendants
+from actors.engines.trtllm.life.children import descendants
 from protocols.errors import EngineStartError, StartFault
 from protocols.steps import FinishReason
 from tests.actors.engines.trtllm.trap_world import (

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from prometheus_client import REGISTRY
 
-from actors.engines.trtllm.polling import PollPace, PollThread
+from actors.engines.trtllm.figures.polling import PollPace, PollThread
 from protocols.steps import EngineId, KvCleared, KvEvent, KvMalformed, KvStored
 from tests.actors.engines.trtllm.kv_telling import Telling, block
 from tests.actors.engines.trtllm.stats_telling import stats_row
@@ -43,7 +43,8 @@ BLOCK = 4
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.engines.trtllm.telling.PollThread", partial(PollThread[Any], pace=PACE))
+    at_once = partial(PollThread[Any], pace=PACE)
+    monkeypatch.setattr("actors.engines.trtllm.figures.telling.PollThread", at_once)
 
 
 def telling(folder: Path, **fields: Any) -> TrtllmConfig:

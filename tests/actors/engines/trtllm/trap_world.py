@@ -16,7 +16,7 @@ import anyio
 import psutil
 
 from actors.engines.trtllm import TrtllmConfig, TrtllmEngine
-from actors.engines.trtllm.children import descendants
+from actors.engines.trtllm.life.children import descendants
 from protocols.errors import EngineDead
 from protocols.steps import FinishReason
 from tests.conformance.promises_life import STOP_LIMIT_S

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from actors.engines.trtllm.metrics import BUCKETS as BUCKETS_OF_THE_DRIVER
+from actors.engines.trtllm.figures.metrics import BUCKETS as BUCKETS_OF_THE_DRIVER
 from service.options.engine_arguments.known_fields import BUCKETS, LLM_FIELDS, SECTIONS, VERSION
 from service.options.engine_arguments.known_values import FIELDS
 from service.options.engine_arguments.value_kinds import Words

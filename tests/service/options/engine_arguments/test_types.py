@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actors.engines.trtllm.metrics import BUCKETS
+from actors.engines.trtllm.figures.metrics import BUCKETS
 from service.options.engine_arguments.known_values import READ_HERE
 from tests.service.options.engine_arguments.words import TRTLLM, with_value
 from tests.service.options.world import load, refused, with_tensorrt

@@ -1,0 +1,1 @@
+"""Guided decoding: a constraint in TensorRT-LLM's words, tried before it gets there."""

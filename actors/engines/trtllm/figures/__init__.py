@@ -1,0 +1,1 @@
+"""What the engine tells beside its answers: statistics, KV events, metrics."""

@@ -1,0 +1,1 @@
+"""Whether the engine lives, how it sleeps, and how it ends."""
