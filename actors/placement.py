@@ -12,9 +12,7 @@ from protocols.errors import InvalidRequest
 from protocols.requests import GenerateRequest, Routing
 from protocols.spec import Stage
 
-# A salt is an id of a tenant or a session; it is hashed with the first block of every prompt.
-_LONGEST_SALT = 1024
-# An id, too.
+# Bytes: an id of a session.
 _LONGEST_CONVERSATION = 1024
 # TensorRT-LLM's priority of a request that names none.
 _USUAL = 0.5
@@ -54,7 +52,7 @@ def place(request: GenerateRequest, engine: str, can: EngineCapabilities, info: 
         stage=stage,
         handoff=handoff,
         priority=_priority(routing.priority, request.priority),
-        cache_salt=_cache_salt(request, routing),
+        cache_salt=_cache_salt(request, routing, can.longest_salt),
     )
 
 
@@ -121,16 +119,16 @@ def _priority(of_router: float | None, of_caller: float | None) -> float:
     return float(of_router or 0)
 
 
-def _cache_salt(request: GenerateRequest, routing: Routing) -> str | None:
+def _cache_salt(request: GenerateRequest, routing: Routing, longest: int) -> str | None:
     """The router's, else the client's; an empty one is none."""
     if routing.cache_salt:
-        return _name("routing.cache_salt", routing.cache_salt, _LONGEST_SALT)
+        return _name("routing.cache_salt", routing.cache_salt, longest)
     field, salt = "extra_args.nvext.cache_salt", _clients_salt(request.extra_args)
     if salt is None or salt == "":
         return None
     if not isinstance(salt, str):
         raise InvalidRequest(field, salt, "text")
-    return _name(field, salt, _LONGEST_SALT)
+    return _name(field, salt, longest)
 
 
 def _name(field: str, text: str, longest: int) -> str:

@@ -31,6 +31,10 @@ class Figure(StrEnum):
     PREEMPTIONS = "preemptions"
 
 
+# Bytes. A salt is an id of a tenant or a session; it is hashed with the first block of every prompt.
+LONGEST_SALT = 1024
+
+
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do. The resolver refuses everything else before the engine sees it.
 
@@ -51,6 +55,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     no_thinking_budget: to end reasoning that gets too long.
     no_greedy_choices: several of one request, without sampling.
     holds_back_guided: whether a constraint goes together with ``min_tokens``.
+    longest_salt: bytes of a cache salt.
     untold: figures that its steps do not tell, so that nobody shows nought for them.
     """
 
@@ -74,6 +79,7 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     no_thinking_budget: str = NEVER
     no_greedy_choices: str = ""
     holds_back_guided: bool = True
+    longest_salt: int = LONGEST_SALT
     untold: frozenset[Figure] = frozenset()
 
 

@@ -19,7 +19,7 @@ _HASH_SEED = "PYTHONHASHSEED"
 
 
 def build_trtllm(settings: Settings, needs: EngineNeeds) -> TrtllmEngine:
-    """Raises ModelInvalid where the model's configuration does not say what it must."""
+    """Raises ModelInvalid where the model's configuration lacks what it must say, or is of a wrong kind."""
     arguments = settings.engine_arguments
     if arguments is None:
         raise ValueError("the settings are not those of engine trtllm")
@@ -30,6 +30,9 @@ def build_trtllm(settings: Settings, needs: EngineNeeds) -> TrtllmEngine:
 def _config(settings: Settings, arguments: EngineArguments, needs: EngineNeeds) -> TrtllmConfig:
     model, runtime = needs.model, settings.runtime
     facts = ModelFacts.read(model.path)
+    if facts.is_encoder_decoder:
+        why = "it is an encoder-decoder model, whose prompts are no beginning of their answers"
+        raise ModelInvalid(str(model.path), why, "Serve a model that goes on with its prompt.")
     return TrtllmConfig(
         model_path=model.path,
         vocab_size=facts.vocab_size,

@@ -14,11 +14,15 @@ _DEFAULT_BOS = 1
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """vocab_size: every id of its tokenizer is below it. context_length: in tokens; None: not said."""
+    """vocab_size: every id of its tokenizer is below it. context_length: in tokens; None: not said.
+
+    is_encoder_decoder: a prompt is read by one part of it, and answered by another that begins anew.
+    """
 
     vocab_size: int
     context_length: int | None
     bos_token_id: int
+    is_encoder_decoder: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> "ModelFacts":
@@ -34,7 +38,12 @@ class ModelFacts:
                 f"config.json gives vocab_size {size!r}",
                 "It must be a whole number above 0.",
             )
-        return cls(size, _context_length(config), _bos_token_id(config.get("bos_token_id"), size))
+        return cls(
+            size,
+            _context_length(config),
+            _bos_token_id(config.get("bos_token_id"), size),
+            config.get("is_encoder_decoder") is True,
+        )
 
 
 def _context_length(config: dict[str, Any]) -> int | None:

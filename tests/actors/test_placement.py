@@ -230,6 +230,15 @@ class TestSalt:
         """It comes unchecked with the extras."""
         assert refusal(extra_args={"nvext": {"cache_salt": salt}}).field == "extra_args.nvext.cache_salt"
 
+    @pytest.mark.parametrize("longest", [1024, 256, 1])
+    def test_a_salt_is_as_long_as_the_engine_takes(self, longest: int) -> None:
+        """In bytes; a longer one is the caller's mistake, and no failure of the engine."""
+        can = EngineCapabilities(longest_salt=longest)
+        whole, more = "s" * longest, "s" * (longest - 1) + "é"
+        assert placed(can, routing={"cache_salt": whole}).cache_salt == whole
+        refused = refusal(can, routing={"cache_salt": more})
+        assert (refused.field, refused.allowed) == ("routing.cache_salt", f"at most {longest} bytes")
+
 
 @given(
     role=st.sampled_from(Stage),

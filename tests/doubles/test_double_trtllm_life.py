@@ -243,10 +243,12 @@ async def test_shutting_down_ends_what_is_pending(model: Path) -> None:
 
 
 def test_a_shutdown_may_raise_at_its_end(model: Path) -> None:
-    """What waited in the background; the engine is gone all the same."""
+    """What waited in the background; the engine is gone all the same, and is forgotten by the next one."""
     with open_llm(model, {"shutdown_error": "left behind"}) as llm:
         with pytest.raises(RuntimeError, match="left behind"):
             llm.shutdown()
+        assert llm._executor is not None
+        llm.shutdown()
         assert llm._executor is None
 
 

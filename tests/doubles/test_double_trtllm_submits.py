@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actors.engines.trtllm.capabilities import capabilities_of
+from actors.engines.trtllm.config import TrtllmConfig
 from tests.doubles.trtllm_llms import ask, open_llm, params, read, write_folder
 from tests.doubles.trtllm_site import double_on_path
 from tests.e2e.word_model import write_word_model
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 END_ID = 256
+CONFIG = TrtllmConfig(model_path=Path("model"), vocab_size=2000, context_length=128)
 
 
 class Letters:
@@ -160,6 +163,15 @@ async def test_params_without_a_type_are_refused_late(llm: LLM) -> None:
     assert (await read(ask(llm, [5], disaggregated_params=DisaggregatedParams()))).error is not None
 
 
+async def test_a_salt_has_256_bytes_at_most(llm: LLM) -> None:
+    """By the call itself; the driver's limit is the same."""
+    longest = "é" * 128
+    assert len(longest.encode()) == capabilities_of(CONFIG).longest_salt
+    assert (await read(ask(llm, [5], cache_salt=longest))).error is None
+    with pytest.raises(ValueError, match="256 bytes"):
+        ask(llm, [5], cache_salt=longest + "s")
+
+
 async def test_everything_reaches_the_engine(llm: LLM, journal: Path) -> None:
     """As it was given."""
     from tensorrt_llm.llmapi import ConversationParams, SchedulingParams
@@ -272,6 +284,31 @@ async def test_an_adapter_that_cannot_be_loaded_fails_its_request(tmp_path: Path
         assert (await read(ask(llm, [5], lora_request=adapter))).error is None
         tag = GuidedDecodingParams(structural_tag="{}")
         assert (await read(ask(llm, [5], guided_decoding=tag))).error is not None
+
+
+@pytest.mark.parametrize(
+    ("adapters", "named", "end"),
+    [
+        (["law"], False, "w9"),
+        (["law", "tax"], False, "</s>"),
+        (["tax"], False, "</s>"),
+        (["law"], True, "</s>"),
+    ],
+)
+def test_the_only_adapter_brings_the_tokenizer(
+    tmp_path: Path, adapters: list[str], named: bool, end: str
+) -> None:
+    """For everything, where its folder has one and none was named."""
+    model, law = write_word_model(tmp_path / "model"), write_word_model(tmp_path / "law")
+    (tmp_path / "tax").mkdir()
+    settings = json.loads((law / "tokenizer_config.json").read_text())
+    (law / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "w9"}))
+    arguments: dict[str, Any] = {"lora_config": {"lora_dir": [str(tmp_path / name) for name in adapters]}}
+    if named:
+        arguments["tokenizer"] = str(model)
+    with double_on_path(), open_llm(model, skip_tokenizer_init=False, **arguments) as llm:
+        found: Any = llm.tokenizer
+        assert found.eos_token == end
 
 
 async def test_the_engine_cannot_run_in_this_process(tmp_path: Path) -> None:

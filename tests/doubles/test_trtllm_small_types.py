@@ -170,6 +170,13 @@ def test_older_releases_make_ids_from_one_machine(monkeypatch: pytest.MonkeyPatc
             new_id(1, 2)
 
 
+def test_a_release_may_not_know_what_fits_into_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rc20 has no such method; who calls it finds an AttributeError."""
+    monkeypatch.setenv(SCRIPT, json.dumps({"lacks": ["get_kv_cache_capacity"]}))
+    with double_on_path():
+        assert not hasattr(importlib.import_module("tensorrt_llm.llmapi").LLM, "get_kv_cache_capacity")
+
+
 @pytest.mark.parametrize("name", ["ConversationParams", "EngineDeadError"])
 def test_older_releases_lack_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Who imports a name that is younger than the script's release does not find it."""

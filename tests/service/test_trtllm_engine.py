@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,14 @@ def test_the_model_says_what_nobody_else_does(model: Path) -> None:
     assert "model" not in config.arguments
     (model / "config.json").write_text('{"model_type": "llama", "vocab_size": 2000}')
     with pytest.raises(ModelInvalid, match="context length"):
+        config_of(model)
+
+
+def test_a_model_that_reads_with_one_part_and_answers_with_another_is_refused(model: Path) -> None:
+    """Its prompt is no beginning of its answer: lengths, logprobs and ends would be another one's."""
+    whole = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**whole, "is_encoder_decoder": True}))
+    with pytest.raises(ModelInvalid, match="encoder-decoder"):
         config_of(model)
 
 

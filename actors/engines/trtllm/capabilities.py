@@ -11,6 +11,8 @@ from protocols.spec import Sampling, Stage
 # allow 100 alternatives, of others that is not known.
 MOST_CHOICES = 128
 MOST_LOGPROBS = 20
+# Bytes of a cache salt: with a longer one 1.3.0rc22 makes no request (``GenerationRequest``).
+_LONGEST_SALT = 256
 # Why something is lacking: each names what would change it.
 _GREEDY = "TensorRT-LLM makes several greedy ones only where TLLM_ALLOW_N_GREEDY_DECODING is set"
 _UNGUIDED = "no guided decoding back-end is configured (--guided-decoding-backend xgrammar or llguidance)"
@@ -48,6 +50,7 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         no_greedy_choices="" if config.allows_greedy_choices else _GREEDY,
         # With the grammar complete and its end held back nothing could be chosen: the device would fault.
         holds_back_guided=False,
+        longest_salt=_LONGEST_SALT,
         untold=_untold(config),
     )
 

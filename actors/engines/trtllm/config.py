@@ -49,6 +49,14 @@ class TrtllmConfig:
         return part_of(self.arguments, group, name, default)
 
     @property
+    def keywords(self) -> Mapping[str, Any]:
+        """Of ``LLM`` besides the model. With one adapter the library would take its tokenizer for all."""
+        has_none = bool(self.arguments.get("skip_tokenizer_init", False))
+        if has_none or self.arguments.get("tokenizer") is not None or len(self.adapters) != 1:
+            return self.arguments
+        return {**self.arguments, "tokenizer": str(self.model_path)}
+
+    @property
     def batch(self) -> int:
         """Sequences that one rank runs at once."""
         return int(self.arguments.get("max_batch_size") or MAX_BATCH_SIZE)

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -104,13 +105,15 @@ class Loading:
         self._checkpoint("loading", 0.2)
         self._before = descendants(os.getpid())
         with out_of_reach():
-            llm = library.LLM(model=str(self._config.model_path), **self._config.arguments)
+            llm = library.LLM(model=str(self._config.model_path), **self._config.keywords)
         self._started = descendants(os.getpid()) - self._before
         try:
             self._checkpoint("asking", 0.9)
             return Loaded(library, llm, info_of(llm, library, self._config))
         except BaseException:
-            llm.shutdown()
+            # What made the start fail is what is told, whatever happens here.
+            with suppress(Exception):
+                llm.shutdown()
             raise
 
     def _checkpoint(self, stage: str, fraction: float) -> None:
@@ -138,7 +141,9 @@ def _take_note(ended: asyncio.Future[Loaded]) -> None:
 
 def info_of(llm: Any, library: Library, config: TrtllmConfig) -> EngineInfo:
     """Loading thread: what the engine says, and where it says nothing what it was told. Blocks."""
-    capacity = cast("dict[str, int]", llm.get_kv_cache_capacity() or {})
+    # Release rc20 does not say it, nor may those beside it.
+    ask = getattr(llm, "get_kv_cache_capacity", None)
+    capacity = cast("dict[str, int]", (ask() if ask is not None else None) or {})
 
     def said(name: str, default: int) -> int:
         return int(getattr(llm.args, name, None) or default)

@@ -26,8 +26,8 @@ _FATAL = (
     "illegal memory access", "device-side assert", "misaligned address", "illegal instruction",
     "unspecified launch failure", "uncorrectable ecc", "hardware stack error", "device unavailable",
     "cudaerror", "cuda error", "cuda driver error", "cublas_status", "cudnn_status", "nccl error",
-    "poisoned", "restart required", "requires restart", "engine is dead", "executor worker died",
-    "rpc server is not running",
+    "poisoned", "restart required", "requires restart", "engine is dead", "engine has died",
+    "executor worker died", "rpc server is not running",
 )  # fmt: skip
 # An allocation that failed leaves the device as it was.
 _OF_MEMORY = ("out of memory", "cudaerrormemoryallocation", "cublas_status_alloc_failed")

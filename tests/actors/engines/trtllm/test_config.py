@@ -55,6 +55,23 @@ def test_an_adapter_is_called_as_its_folder(tmp_path: Path) -> None:
     assert config(lora_config={"lora_dir": folders}).adapters == {"law": law, "tax": tmp_path / "tax"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "tokenizer"),
+    [
+        ({"lora_config": {"lora_dir": ["/a/law"]}}, "model"),
+        ({"lora_config": {"lora_dir": ["/a/law"]}, "tokenizer": "own"}, "own"),
+        ({"lora_config": {"lora_dir": ["/a/law"]}, "skip_tokenizer_init": True}, None),
+        ({"lora_config": {"lora_dir": ["/a/law", "/a/tax"]}}, None),
+        ({}, None),
+    ],
+)
+def test_one_adapter_brings_no_tokenizer(arguments: dict[str, Any], tokenizer: str | None) -> None:
+    """The library would take it, also for the model itself: constraints would be tried with another one."""
+    settings = config(**arguments)
+    assert settings.keywords.get("tokenizer") == tokenizer
+    assert {**settings.keywords, "tokenizer": None} == {**arguments, "tokenizer": None}
+
+
 def test_two_adapters_of_one_name_are_refused_with_both_folders() -> None:
     """Nobody could say which of them a request means."""
     with pytest.raises(EngineStartError, match=r"/a/law and /b/law") as caught:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         "restart required",
         "hardware stack error",
         "device unavailable",
+        "Engine has died: RuntimeError: rank 1",
         "CUDA out of memory after an illegal memory access",
     ],
 )

@@ -238,6 +238,31 @@ def test_what_the_engine_does_not_say_is_what_it_was_told(library: Library) -> N
     assert info_of(fake_llm(max_seq_len=48), library, config()).context_length == 48
 
 
+async def test_a_stop_that_fails_hides_no_failed_start(
+    build: Callable[[Build], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told is what came first."""
+
+    def fail() -> None:
+        raise RuntimeError("of the stop")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("of the start")
+
+    build(lambda **_arguments: SimpleNamespace(shutdown=fail))
+    monkeypatch.setattr(loading, "info_of", broken)
+    with pytest.raises(EngineStartError, match="of the start"):
+        await Loading(config(), None).run()
+
+
+def test_an_older_release_does_not_say_how_much_its_cache_holds(library: Library) -> None:
+    """It serves all the same; a block has as many tokens as it was told."""
+    llm = fake_llm()
+    del llm.get_kv_cache_capacity
+    info = info_of(llm, library, config(arguments={"kv_cache_config": {"tokens_per_block": 16}}))
+    assert (info.block_tokens, info.total_blocks) == (16, None)
+
+
 def test_with_chunked_prefill_a_prompt_may_fill_the_context(library: Library) -> None:
     """Without it, one step."""
     chunked = config(arguments={"enable_chunked_prefill": True})

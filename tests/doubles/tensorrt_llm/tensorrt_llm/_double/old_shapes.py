@@ -16,6 +16,7 @@ _PLACES = {
         "tensorrt_llm.executor",
         "tensorrt_llm.executor.utils",
     ),
+    "get_kv_cache_capacity": ("tensorrt_llm.llmapi.llm:BaseLLM",),
 }
 
 
@@ -23,9 +24,11 @@ def take_names_away() -> None:
     """At the end of the package's import: remove what the script says the release lacks."""
     for name in read_script().lacks:
         for place in _PLACES[name]:
-            module = sys.modules.get(place)
-            if module is not None and hasattr(module, name):
-                delattr(module, name)
+            module, _, owner = place.partition(":")
+            found = sys.modules.get(module)
+            found = getattr(found, owner) if owner else found
+            if found is not None and hasattr(found, name):
+                delattr(found, name)
 
 
 def dead_error(script: Script, cause: BaseException | None) -> RuntimeError:

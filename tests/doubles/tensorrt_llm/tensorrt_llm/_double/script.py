@@ -115,7 +115,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     transfer_error: str | None = None
     transfer_s: float = 0.0
     # Older releases: names that the API does not have, and ids made from one machine id.
-    lacks: tuple[Literal["ConversationParams", "EngineDeadError"], ...] = ()
+    lacks: tuple[Literal["ConversationParams", "EngineDeadError", "get_kv_cache_capacity"], ...] = ()
     has_machine_ids: bool = False
     # Every request that reaches the engine's process adds a line of JSON to this file.
     journal: str | None = None

@@ -16,6 +16,9 @@ from tensorrt_llm.scheduling_params import SchedulingParams
 if TYPE_CHECKING:
     from tensorrt_llm.sampling_params import BatchedLogitsProcessor, SamplingParams
 
+# Bytes.
+_MOST_SALT = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -70,6 +73,11 @@ class GenerationRequest:
     priority: float = 0.5
     id: int = 0
     trap: Trap | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a salt that the compiled side would not take."""
+        if self.cache_salt is not None and len(self.cache_salt.encode()) > _MOST_SALT:
+            raise ValueError(f"cache_salt must be at most {_MOST_SALT} bytes in UTF-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class EngineDeadError(RuntimeError):
     """The engine is gone for good. root_cause: what was seen first, None when that is not known."""
 
     def __init__(self, root_cause: BaseException | None = None) -> None:
-        because = "" if root_cause is None else f": {root_cause}"
-        super().__init__(f"the engine of the double is dead{because}")
+        because = "" if root_cause is None else f": {type(root_cause).__name__}: {root_cause}"
+        super().__init__(f"Engine has died{because}")
         self.root_cause = root_cause
 
 

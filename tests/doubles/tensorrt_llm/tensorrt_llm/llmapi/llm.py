@@ -11,6 +11,7 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -103,9 +104,7 @@ class BaseLLM:
         self.input_processor: object | None = None
         self._disaggregated_params: Row | None = None
         self._checks = 0
-        self._tokenizer = (
-            None if skip_tokenizer_init else _tokenizer_of(tokenizer or model, trust_remote_code)
-        )
+        self._tokenizer = None if skip_tokenizer_init else self._found_tokenizer(tokenizer)
         if self.args.guided_decoding_backend is not None and self._tokenizer is None:
             # Whoever follows constraints reads the tokenizer; the worker ends by an assertion.
             raise RuntimeError("Executor worker returned error") from AssertionError("tokenizer is not None")
@@ -245,10 +244,12 @@ class BaseLLM:
         return self._polled().get_kv_cache_capacity()
 
     def shutdown(self) -> None:
-        """Blocks until the engine's process has ended. Idempotent, also after it has raised."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown()
+        """Blocks until the engine's process has ended. Whoever calls it meanwhile, or after it has raised,
+        does it once more: what is shut down is forgotten at the end.
+        """
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
 
     def _check_health(self) -> bool:
         """Any thread; asks nobody in the engine's process."""
@@ -292,6 +293,15 @@ class BaseLLM:
 
     def __getstate__(self) -> NoReturn:
         raise RuntimeError("an LLM cannot be pickled")
+
+    def _found_tokenizer(self, given: object) -> Tokenizer:
+        """The one that was given; else that of the adapter, where there is exactly one; else the model's."""
+        lora, trusts = self.args.lora_config, bool(self.args.trust_remote_code)
+        if given is None and lora is not None and len(lora.lora_dir) == 1:
+            # A folder without one is passed over.
+            with suppress(Exception):
+                return _tokenizer_of(lora.lora_dir[0], trusts)
+        return _tokenizer_of(given or self.args.model, trusts)
 
     def _open_executor(self) -> GenerationExecutor:
         if self._encode_only:
