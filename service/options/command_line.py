@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from service.options.errors import Complaints, ConfigError, Problem
 from service.options.kinds import Words
-from service.options.nearest import advice
-from service.options.other_names import our_flag
-from service.options.tables import OPTIONS
+from service.options.known_names import TENSORRT_ARGUMENTS
+from service.options.nearest import advice, near
+from service.options.other_names import our_flag, sentence_about
+from service.options.tables import BY_NAME, OPTIONS
 from service.options.values import Given, Source
 
 if TYPE_CHECKING:
@@ -160,8 +161,19 @@ def _about_unknown_flag(name: str) -> str:
     if secret is not None:
         return f"is no flag; set the variable {secret.env}"
     ours = our_flag(name)
-    meant = f"here it is {ours}" if ours else advice(name, _FLAGS, "--help names all of them")
+    meant = f"here it is {ours}" if ours else sentence_about(name) or _meant_by(name)
     return f"unknown flag; {meant}"
+
+
+def _meant_by(name: str) -> str:
+    """Also an argument of TensorRT-LLM, which has a prefix here; an old spelling only where none is near."""
+    current = [spelling for spelling, flag in _FLAGS.items() if not flag.is_deprecated]
+    arguments = {f"--{argument}": argument for argument in TENSORRT_ARGUMENTS - BY_NAME.keys()}
+    guess = near(name, [*current, *arguments]) or near(name, _FLAGS)
+    if guess in arguments:
+        key = ".KEY" if guess.endswith("_config") else ""
+        return f"TensorRT-LLM's argument is given as {ENGINE_ARGUMENT_PREFIX}{arguments[guess]}{key}"
+    return f"the nearest is {guess}" if guess else "--help names all of them"
 
 
 def _spelt_as_flag(option: Option) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from service.options.known_names import TENSORRT_ARGUMENTS
 from service.options.nearest import near
-from service.options.other_names import our_flag
+from service.options.other_names import our_flag, sentence_about
 from service.options.tables import BY_NAME
 from service.options.values import Given, Source
 
@@ -135,6 +135,8 @@ def _about_unknown_key(key: str) -> str:
     ours = our_flag(key)
     if ours is not None:
         return f"unknown key; here it is {ours.removeprefix('--')}"
+    if sentence_about(key) is not None:
+        return f"unknown key; {sentence_about(key)}"
     guess = near(key, names + sorted(TENSORRT_ARGUMENTS))
     if guess is None:
         return "unknown key; they are the flags that --help names, without the dashes in front"

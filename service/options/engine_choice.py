@@ -17,7 +17,8 @@ class EngineFacts:
 
     tensorrt_installed: the distribution tensorrt-llm. torch_installed: the package torch.
     tensorrt_problem: why tensorrt_llm cannot be imported, "" if it can.
-    gpus: NVIDIA devices this process may see. tensorrt_version: of the distribution, "" without one.
+    gpus: NVIDIA devices this process may see. tensorrt_version, xgrammar_version: of the distributions, ""
+    without one.
     """
 
     tensorrt_installed: bool
@@ -25,6 +26,7 @@ class EngineFacts:
     gpus: int
     tensorrt_problem: str = ""
     tensorrt_version: str = ""
+    xgrammar_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

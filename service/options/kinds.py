@@ -132,18 +132,22 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text. When ``optional``, the empty text means "not set"."""
+    """One line of text. When ``optional``, the empty text means "not set".
+
+    is_caseless: upper and lower case are the same.
+    """
 
     allowed: str = "a text"
     pattern: str = r".+"
     optional: bool = True
+    is_caseless: bool = False
 
     def parse(self, text: str) -> Value:
         if not text and self.optional:
             return None
         if not re.fullmatch(self.pattern, text):
             raise ValueError
-        return text
+        return text.lower() if self.is_caseless else text
 
     def read(self, raw: object) -> Value:
         return self.parse(_text_of(raw))

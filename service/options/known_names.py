@@ -92,7 +92,7 @@ TENSORRT_ARGUMENTS: frozenset[str] = frozenset(
         "cuda_graph_config",
         "custom_tokenizer",
         "decoding_config",
-        "disable_flashinfer_sampling",
+        "disable_mm_encoder",
         "disable_overlap_scheduler",
         "dtype",
         "dwdp_config",

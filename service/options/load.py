@@ -47,7 +47,7 @@ def load_settings(
     Availability(engine, framework, complaints).check(resolution)
     check_rules(resolution, engine, environ, framework, complaints)
     outcome = _outcome(resolution, engine, framework, facts, complaints)
-    check_tags(resolution, outcome, framework, complaints)
+    check_tags(resolution, outcome, framework, facts.xgrammar_version, complaints)
     if outcome.arguments is not None:
         Surroundings(outcome.arguments, facts.gpus, environ, complaints).check()
     budgets = _budgets(resolution, complaints)

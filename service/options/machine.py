@@ -27,6 +27,7 @@ def read_engine_facts(environ: Mapping[str, str]) -> EngineFacts:
         torch_installed=has_package("torch"),
         gpus=_visible_gpus(environ),
         tensorrt_version=version,
+        xgrammar_version=_version_of("xgrammar"),
     )
 
 

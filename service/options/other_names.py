@@ -26,7 +26,30 @@ FLAGS: dict[str, str] = {
     "chat-template": "--custom-jinja-template",
 }
 
+_REPLICAS = "start several workers; within one, --enable-attention-dp spreads attention over its ranks"
+_QUANTIZED = "leave it out: how a model is quantized stands in its folder"
+# The same -> a sentence, where no flag of ours is the same.
+SENTENCES: dict[str, str] = {
+    "data-parallel-size": _REPLICAS,
+    "dp": _REPLICAS,
+    "dp-size": _REPLICAS,
+    "backend": "leave it out: this worker drives the PyTorch backend only",
+    "quantization": _QUANTIZED,
+    "enable-lora": "give --trtllm.lora_config.lora_dir and a list of folders, one for each adapter",
+    "kv-cache-dtype": "here it is --trtllm.kv_cache_config.dtype",
+    "speculative-config": "give its keys as --trtllm.speculative_config.KEY VALUE",
+}
+
 
 def our_flag(word: str) -> str | None:
     """Our flag for a flag or a file's key of theirs; None where no other server has such a name."""
-    return FLAGS.get(word.lower().lstrip("-").replace("_", "-"))
+    return FLAGS.get(_plain(word))
+
+
+def sentence_about(word: str) -> str | None:
+    """What to do instead; None where there is nothing to say."""
+    return SENTENCES.get(_plain(word))
+
+
+def _plain(word: str) -> str:
+    return word.lower().lstrip("-").replace("_", "-")

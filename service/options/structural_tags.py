@@ -6,9 +6,11 @@ as parts of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from service.options.engine_arguments.known_fields import VERSION
 from service.options.settings import StructuralTags
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _PARTS = {"dyn_structural_tag_scope": "scope", "dyn_structural_tag_schema": "sch
 # The Python side of the framework has this scope where none is given, its Rust side another.
 _DEFAULTS: dict[str, object] = {"scope": "always", "schema": "auto"}
 _BACKEND = "--guided-decoding-backend xgrammar"
+_ANY_ORDER, _VERSION_OF_ANY_ORDER = "tool_arguments_any_order", "0.2.3"
 
 
 def tags_of(resolution: Resolution, outcome: Outcome) -> StructuralTags:
@@ -41,17 +44,41 @@ def tags_of(resolution: Resolution, outcome: Outcome) -> StructuralTags:
 
 
 def check_tags(
-    resolution: Resolution, outcome: Outcome, framework: FrameworkFacts, complaints: Complaints
+    resolution: Resolution,
+    outcome: Outcome,
+    framework: FrameworkFacts,
+    xgrammar: str,
+    complaints: Complaints,
 ) -> None:
-    """Contradictions are refused; old spellings, and tags that the engine does not follow, are named."""
+    """Contradictions are refused; old spellings, and tags that the engine does not follow, are named.
+
+    xgrammar: the version that is installed, "" for none.
+    """
     new = resolution[_NEW]
     for old in _old(resolution):
         if new.value is not None and not _agrees(old, new):
             complaints.refuse(old.where, old.option.show(old.value), f"cannot be combined with {new.where}")
         elif framework.is_since_1_6:
             complaints.warn(f"{old.where} is an old spelling for this framework: use --dyn-structural-tag")
-    if outcome.arguments is not None and not _follows(outcome):
+    if outcome.arguments is None:
+        return
+    if not _follows(outcome):
         _warn_about_tensorrt(resolution, framework, complaints)
+    elif framework.is_since_1_6 and isinstance(new.value, Mapping) and new.value.get(_ANY_ORDER) is True:
+        _check_any_order(new, xgrammar, complaints)
+
+
+def _check_any_order(asked: Resolved, xgrammar: str, complaints: Complaints) -> None:
+    """As the framework does when its own worker starts: an older library knows no such tag."""
+    needs = f"{_ANY_ORDER} needs xgrammar {_VERSION_OF_ANY_ORDER}"
+    if not xgrammar:
+        complaints.warn(f"{asked.where}: {needs} or newer, which TensorRT-LLM {VERSION} does not bring")
+    elif _numbers(xgrammar) < _numbers(_VERSION_OF_ANY_ORDER):
+        complaints.refuse(asked.where, asked.option.show(asked.value), f"{needs}; {xgrammar} is installed")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
 def _warn_about_tensorrt(resolution: Resolution, framework: FrameworkFacts, complaints: Complaints) -> None:

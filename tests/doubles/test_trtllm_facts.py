@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from tests.doubles.own_metrics import without_own_metrics
-from tests.doubles.trtllm_fact_source import differences, facts_of, written
+from tests.doubles.trtllm_fact_source import OVERRULED, differences, facts_of, written
 from tests.doubles.trtllm_facts import (
     EVENTS,
     Facts,
@@ -177,6 +177,31 @@ def test_a_change_of_the_sheet_is_named_by_its_path() -> None:
     sheet["classes"]["A"]["fields"].pop()
     (line,) = differences(before, facts_of(sheet))
     assert line.startswith("/classes/A/fields: ")
+
+
+def test_the_release_overrules_the_sheet() -> None:
+    """By name: a field that it lacks, one that is gone, and another default; all else is the sheet's."""
+    sheet = _sheet()
+    entry = {"import": "x.T", "provenance": {"exact_rc22": False}}
+    fields = [{"name": name, "default": 0} for name in ("disable_flashinfer_sampling", "stream_interval")]
+    sheet["classes"]["TorchLlmArgs"] = entry | {"fields": fields}
+    fields = [{"name": "use_kv_cache_manager_v2", "default": False}]
+    sheet["classes"]["KvCacheConfig"] = entry | {"fields": fields}
+    classes = facts_of(sheet)["classes"]
+    assert classes["TorchLlmArgs"]["fields"] == [
+        {"name": "stream_interval", "default": 0},
+        {"name": "disable_mm_encoder", "default": False},
+    ]
+    assert classes["KvCacheConfig"]["fields"] == [{"name": "use_kv_cache_manager_v2", "default": "auto"}]
+    assert (classes["KvCacheConfig"]["exact"], classes["TorchLlmArgs"]["exact"]) == (True, False)
+
+
+def test_what_is_overruled_is_in_the_committed_facts() -> None:
+    """None of it is left over from a sheet that was right later."""
+    for name, changes in OVERRULED.items():
+        known = {field["name"]: field for field in FACTS["classes"][name]["fields"]}
+        for field, value in changes.items():
+            assert known.get(field) == (None if value is None else {"name": field} | value)
 
 
 @given(JSON)

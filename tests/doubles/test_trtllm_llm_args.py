@@ -76,6 +76,8 @@ def test_names_beside_the_fields_are_taken(api: ModuleType) -> None:
         {"max_stats_len": -2},
         {"skip_tokenizer_init": True, "post_processor_hook": "a.B"},
         {"encode_only": True, "mm_encoder_only": True},
+        {"disable_mm_encoder": True, "mm_encoder_only": True},
+        {"kv_cache_config": {"use_kv_cache_manager_v2": "newest"}},
         {"encode_only": True, "torch_compile_config": {"enable_piecewise_cuda_graph": True}},
         {"ray_worker_extension_cls": "a.B"},
         {"sampler_force_async_worker": True, "enable_speculative_beam_history_d2h": True},
@@ -111,6 +113,30 @@ def test_none_returns_to_the_default_where_a_number_is_needed(api: ModuleType) -
     limits = ("max_batch_size", "max_num_tokens", "max_beam_width", "max_input_len")
     args = resolved(**dict.fromkeys(limits))
     assert [getattr(args, name) for name in limits] == [2048, 8192, 1, 1024]
+
+
+def test_a_model_may_choose_its_cache_and_its_transfers(api: ModuleType) -> None:
+    """Unless somebody else does."""
+    args = resolved(cache_transceiver_config={"backend": "UCX"}, multimodal_config=None)
+    assert args.kv_cache_config.use_kv_cache_manager_v2 == "auto"
+    assert args.cache_transceiver_config.transceiver_runtime == "auto"
+    assert args.multimodal_config.encoder_side_stream_max_ahead == 0
+    assert resolved(
+        kv_cache_config={"use_kv_cache_manager_v2": "true"}
+    ).kv_cache_config.use_kv_cache_manager_v2
+
+
+def test_a_share_that_is_none_breaks_the_check(api: ModuleType) -> None:
+    """It is in the type, and compared all the same."""
+    with pytest.raises(TypeError):
+        resolved(kv_cache_config={"free_gpu_memory_fraction": None})
+
+
+def test_a_file_may_call_the_revision_otherwise(api: ModuleType) -> None:
+    """The right name wins over the other one, and over what is there."""
+    merge = api.update_llm_args_with_extra_dict
+    assert merge({}, {"hf_revision": "v1"}) == {"revision": "v1"}
+    assert merge({"revision": "v0"}, {"hf_revision": "v1", "revision": "v2"}) == {"revision": "v2"}
 
 
 def test_sizes_of_experts_become_minus_one(api: ModuleType) -> None:

@@ -19,6 +19,7 @@ from service.options.engine_arguments.tree import (
     plain,
     value_at,
 )
+from service.options.engine_arguments.value_kinds import as_switch
 from service.options.engine_arguments.worker_flags import (
     AFFINITY,
     EVENT_BUFFER,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from service.options.resolve import Resolution
 
 _BLOCK_REUSE = "kv_cache_config.enable_block_reuse"
-_HASHES = "kv_cache_config.kv_cache_event_hash_algo"
+_HASHES, _MANAGER_V2 = "kv_cache_config.kv_cache_event_hash_algo", "kv_cache_config.use_kv_cache_manager_v2"
 _NO_TOKENIZER = "skip_tokenizer_init"
 _BACKEND = "guided_decoding_backend"
 _RESTORE_MODES = "sleep_config.restore_modes"
@@ -179,6 +180,15 @@ class Adjustment:
                 f"{place_in(tree, _BLOCK_REUSE)}: false leaves no KV events to publish; routers go by load"
             )
         if value_at(tree, _HASHES) == "v2_sha256":
-            self.complaints.refuse(
-                place_in(tree, _HASHES), "v2_sha256", "routers take hashes of 64 bits; v2_sha256_64 has them"
+            self._check_hashes(tree)
+
+    def _check_hashes(self, tree: Tree) -> None:
+        """The older manager of the KV cache ignores the word; a model may choose between the two."""
+        why, is_newer = "routers take hashes of 64 bits; v2_sha256_64 has them", value_at(tree, _MANAGER_V2)
+        if as_switch(is_newer) is True:
+            self.complaints.refuse(place_in(tree, _HASHES), "v2_sha256", why)
+        elif as_switch(is_newer) is None:
+            self.complaints.warn(
+                f"{place_in(tree, _HASHES)}: with KV cache manager V2, which a model may choose, it leaves "
+                f"no KV events to publish: {why}"
             )

@@ -17,6 +17,7 @@ from service.options.engine_arguments.documents import read_documents
 from service.options.engine_arguments.names import NameCheck
 from service.options.engine_arguments.reading import Reader
 from service.options.engine_arguments.tree import Leaf, Tree, as_json, leaves, masked, merge, place, plain
+from service.options.engine_arguments.typed_values import with_types
 from service.options.engine_arguments.value_check import ValueCheck
 from service.options.engine_arguments.verdict import Verdict
 
@@ -104,7 +105,8 @@ def engine_arguments(
     for name, document in documents.by_name():
         NameCheck(name, installed, complaints).check(document)
     tree = worker_flags.defaults(resolution, role, publishing)
-    for stronger in (documents.extra, worker_flags.given(resolution), documents.override):
+    extra, override = with_types(documents.extra), with_types(documents.override)
+    for stronger in (extra, worker_flags.given(resolution), override):
         tree = merge(tree, stronger, losers)
     for loser in losers:
         complaints.warn(loser)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, cast
 from service.options.config_file import load_yaml_mapping
 from service.options.engine_arguments.dotted import grow_dotted
 from service.options.engine_arguments.plain_data import measure
-from service.options.engine_arguments.tree import Tree, grow, merge
+from service.options.engine_arguments.tree import Tree, grow, merge, without
 
 if TYPE_CHECKING:
     from service.options.errors import Complaints
     from service.options.resolve import Resolution
+
+# What trtllm-serve calls the argument `revision`.
+_REVISION = "hf_revision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def read_documents(resolution: Resolution, complaints: Complaints, losers: list[
     elif isinstance(override.value, Mapping):
         direct = _checked(override.where, override.value, complaints)
     names = str(resolution["extra_engine_args"].value), override.where
-    return Documents(_extra(resolution, complaints), direct, names)
+    return Documents(_with_revision(_extra(resolution, complaints), losers), direct, names)
 
 
 def _extra(resolution: Resolution, complaints: Complaints) -> Tree:
@@ -56,6 +59,14 @@ def _extra(resolution: Resolution, complaints: Complaints) -> Tree:
     except ValueError as error:
         complaints.refuse(resolution["extra_engine_args"].where, name, str(error))
         return {}
+
+
+def _with_revision(tree: Tree, losers: list[str]) -> Tree:
+    """In that file alone TensorRT-LLM takes another name for the model's revision; the right one wins."""
+    theirs = tree.get(_REVISION)
+    if theirs is None:
+        return tree
+    return merge({"revision": theirs}, without(tree, _REVISION), losers)
 
 
 def _filed(resolution: Resolution, complaints: Complaints) -> Tree:

@@ -34,7 +34,8 @@ class Effects:
         if as_switch(value_at(tree, _STEPS_OF_REQUESTS)) and not value_at(tree, _STEPS):
             self.complaints.warn(f"{place_in(tree, _STEPS_OF_REQUESTS)} has no effect without {_STEPS}")
         for path, why in UNTRIED.items():
-            if value_at(tree, path):
+            value = value_at(tree, path)
+            if value and as_switch(value) is not False:
                 self._warn(tree, path, why)
 
     def without_useless(self, tree: Tree) -> Tree:
@@ -47,13 +48,11 @@ class Effects:
         return self._without_lora_switch(tree)
 
     def _without_lora_switch(self, tree: Tree) -> Tree:
-        if value_at(tree, "enable_lora") is not True:
+        if not as_switch(value_at(tree, "enable_lora")):
             return tree
-        if value_at(tree, "lora_config") is None:
-            why = "the PyTorch backend ignores it; give lora_config instead"
-            self.complaints.refuse(place_in(tree, "enable_lora"), True, why)
-        else:
-            self.complaints.warn(f"{place_in(tree, 'enable_lora')} has no effect: lora_config decides")
+        alone = value_at(tree, "lora_config") is None
+        why = ", and is not given; requests for an adapter get 400" if alone else ""
+        self.complaints.warn(f"{place_in(tree, 'enable_lora')} has no effect: lora_config decides{why}")
         return without(tree, "enable_lora")
 
     def _warn(self, tree: Tree, path: str, about: str) -> None:

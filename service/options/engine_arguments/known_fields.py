@@ -20,12 +20,17 @@ LLM_FIELDS = TENSORRT_ARGUMENTS
 VARIABLES = "env_overrides"
 # Bounds of the histograms of TensorRT-LLM's own metrics, in seconds.
 BUCKETS = "prometheus_metrics_config"
-_MODES = "sleep_config.restore_modes"
+_GRAPHS, _MODES = "cuda_graph_config", "sleep_config.restore_modes"
+# Of graphs of encoders, which this worker does not drive: known, but not what a misplaced name means.
+OF_ENCODERS = frozenset({"num_tokens", "max_num_token", "seq_lens", "max_seq_len"})
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An object of arguments. may_be_null: null means none of it. is_open: there may be other fields."""
+    """An object of arguments. may_be_null: null means none of it.
+
+    is_open: not read at this very version, so that there may be other fields: those are only warned about.
+    """
 
     fields: frozenset[str]
     may_be_null: bool = True
@@ -61,7 +66,7 @@ SECTIONS: dict[str, Section] = {
         "kv_transfer_sender_future_timeout_ms kv_transfer_timeout_ms max_tokens_in_buffer "
         "transceiver_runtime"
     ),
-    "cuda_graph_config": _section("batch_sizes enable_padding max_batch_size mode"),
+    _GRAPHS: Section(frozenset({"batch_sizes", "enable_padding", "max_batch_size", "mode"}) | OF_ENCODERS),
     "attention_dp_config": _section(
         "batching_wait_iters enable_balance enable_kv_cache_aware_routing "
         "kv_cache_routing_account_for_in_transfer kv_cache_routing_cold_start_warmup "
@@ -70,11 +75,12 @@ SECTIONS: dict[str, Section] = {
         "kv_cache_routing_max_sessions timeout_iters"
     ),
     "kv_connector_config": _section(
-        "connector connector_module connector_scheduler_class connector_worker_class", is_open=True
+        "connector connector_module connector_scheduler_class connector_worker_class server_url"
     ),
     "lora_config": _section(
         "lora_ckpt_source lora_dir lora_target_modules max_cpu_loras max_lora_rank max_loras "
-        "swap_gate_up_proj_lora_b_weight trtllm_modules_to_hf_modules"
+        "swap_gate_up_proj_lora_b_weight trtllm_modules_to_hf_modules",
+        is_open=True,
     ),
     "sleep_config": _section("restore_modes"),
     _MODES: Section(frozenset(MEMORIES), may_be_null=False),
@@ -89,5 +95,6 @@ SECTIONS: dict[str, Section] = {
 def places_of(name: str) -> list[str]:
     """Every dotted path at which this name is known, the shortest first. Memories are no settings."""
     found = [name] if name in LLM_FIELDS else []
-    inner = (path for path, section in SECTIONS.items() if name in section.fields and path != _MODES)
+    elsewhere = {_MODES, _GRAPHS} if name in OF_ENCODERS else {_MODES}
+    inner = (path for path, section in SECTIONS.items() if name in section.fields and path not in elsewhere)
     return [*found, *(f"{path}.{name}" for path in inner)]

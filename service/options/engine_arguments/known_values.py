@@ -16,6 +16,7 @@ from service.options.engine_arguments.value_kinds import (
     Object,
     Rising,
     Switch,
+    SwitchOr,
     Text,
     Whole,
     Words,
@@ -54,15 +55,18 @@ def _words(*words: str) -> Field:
 _SWITCH, _TEXT, _OBJECT = Field(Switch()), Field(Text()), Field(Object())
 _TEXTS_BY_NAME, _TEXTS = Field(Object(of_texts=True)), Field(ListOf(Text(), "texts"))
 _WHOLE, _WHOLES = Field(Whole()), Field(ListOf(Whole(), "whole numbers"))
-_FROM_0, _FROM_1 = Field(Whole(0)), Field(Whole(1))
-_NUMBER, _NUMBERS, _SHARE = Field(Number()), Field(ListOf(Number(), "numbers")), Field(Number(0, 1))
+_FROM_0, _FROM_1, _OR_ALL = Field(Whole(0)), Field(Whole(1)), Field(Whole(-1))
+_SOME_WHOLES = Field(ListOf(Whole(), "whole numbers", may_be_empty=False))
+_SOME_SIZES = Field(ListOf(Whole(1), "whole numbers from 1 up", may_be_empty=False))
+_SOME_NUMBERS = Field(ListOf(Number(), "numbers", may_be_empty=False))
+_NUMBER, _SHARE = Field(Number()), Field(Number(0, 1))
 
 FIELDS: dict[str, Field] = {
     **_group(
         "",
         (
             _SWITCH,
-            "disable_flashinfer_sampling disable_overlap_scheduler enable_attention_dp enable_autotuner "
+            "disable_mm_encoder disable_overlap_scheduler enable_attention_dp enable_autotuner "
             "enable_chunked_prefill enable_early_first_token_response enable_energy_metrics "
             "enable_iter_perf_stats enable_iter_req_stats enable_layerwise_nvtx_marker "
             "enable_lm_head_tp_in_adp enable_lora enable_low_latency_host_dispatch enable_min_latency "
@@ -73,20 +77,22 @@ FIELDS: dict[str, Field] = {
         ),
         (
             _WHOLE,
-            "context_parallel_size garbage_collection_gen0_threshold max_stats_len pipeline_parallel_size "
+            "context_parallel_size garbage_collection_gen0_threshold pipeline_parallel_size "
             "tensor_parallel_size",
         ),
         (
             _WHOLE.or_null,
-            "encoder_max_batch_size encoder_max_num_tokens gpus_per_node iter_stats_max_iterations "
-            "max_batch_size max_beam_width max_input_len max_num_tokens max_seq_len "
-            "moe_cluster_parallel_size moe_expert_parallel_size moe_tensor_parallel_size "
-            "request_stats_max_iterations",
+            "gpus_per_node max_batch_size max_beam_width max_input_len max_num_tokens max_seq_len "
+            "moe_cluster_parallel_size moe_expert_parallel_size moe_tensor_parallel_size",
         ),
+        # -1 keeps all of them.
+        (_OR_ALL, "max_stats_len"),
+        (_OR_ALL.or_null, "iter_stats_max_iterations request_stats_max_iterations"),
         (_FROM_0, "batch_wait_timeout_iters perf_metrics_max_requests"),
         (_FROM_1, "stream_interval"),
+        (_FROM_1.or_null, "encoder_max_batch_size encoder_max_num_tokens"),
         (Field(Number(0)), "batch_wait_timeout_ms"),
-        (_NUMBER, "batch_wait_max_tokens_ratio"),
+        (_SHARE, "batch_wait_max_tokens_ratio"),
         (_TEXT, "attn_backend dtype sampler_type"),
         (
             _TEXT.or_null,
@@ -106,14 +112,13 @@ FIELDS: dict[str, Field] = {
         (_WHOLES.or_null, "pp_partition"),
         (
             _OBJECT,
-            "gms_config layer_wise_benchmarks_config moe_config multimodal_config mx_config "
-            "nvfp4_gemm_config telemetry_config",
+            "gms_config layer_wise_benchmarks_config moe_config mx_config nvfp4_gemm_config telemetry_config",
         ),
         (
             _OBJECT.or_null,
-            "cp_config dwdp_config kv_cache_compression_config model_kwargs peft_cache_config "
-            "ray_placement_config reorder_policy_config sparse_attention_config speculative_config "
-            "torch_compile_config",
+            "cp_config dwdp_config kv_cache_compression_config model_kwargs multimodal_config "
+            "peft_cache_config ray_placement_config reorder_policy_config sparse_attention_config "
+            "speculative_config torch_compile_config",
         ),
         (_TEXTS_BY_NAME.or_null, "ray_worker_nsight_options"),
     ),
@@ -122,23 +127,20 @@ FIELDS: dict[str, Field] = {
         (
             _SWITCH,
             "copy_on_partial_reuse enable_block_reuse enable_kv_pool_rebalance enable_partial_reuse "
-            "enable_swa_scratch_reuse mamba_ssm_stochastic_rounding use_kv_cache_manager_v2 use_uvm",
+            "enable_swa_scratch_reuse mamba_ssm_stochastic_rounding use_uvm",
         ),
-        (
-            _WHOLE,
-            "attention_dp_events_gather_period_ms disk_prefetch_num_reqs event_buffer_max_size "
-            "mamba_ssm_philox_rounds tokens_per_block",
-        ),
+        (Field(SwitchOr("auto")), "use_kv_cache_manager_v2"),
+        (_WHOLE, "attention_dp_events_gather_period_ms event_buffer_max_size tokens_per_block"),
         (_WHOLE.or_null, "host_cache_size max_tokens secondary_offload_min_priority"),
-        (_FROM_0, "max_gpu_total_bytes"),
+        (_FROM_0, "disk_prefetch_num_reqs max_gpu_total_bytes"),
         (_FROM_0.or_null, "disk_cache_size"),
-        (_FROM_1, "iteration_stats_interval mamba_state_cache_interval"),
+        (_FROM_1, "iteration_stats_interval mamba_ssm_philox_rounds mamba_state_cache_interval"),
         (_FROM_1.or_null, "avg_seq_len"),
-        (_SHARE.or_null, "free_gpu_memory_fraction"),
-        (_NUMBER, "max_util_for_resume"),
-        (_NUMBER.or_null, "cross_kv_cache_fraction"),
-        (_WHOLES.or_null, "max_attention_window"),
-        (_NUMBERS.or_null, "pool_ratio"),
+        # Null is in the type of the first, and breaks the check that follows.
+        (_SHARE, "free_gpu_memory_fraction max_util_for_resume"),
+        (_SHARE.or_null, "cross_kv_cache_fraction"),
+        (_SOME_WHOLES.or_null, "max_attention_window"),
+        (_SOME_NUMBERS.or_null, "pool_ratio"),
         (_TEXT, "dtype"),
         (_TEXT.or_null, "disk_cache_path"),
         (_words("auto", "float16", "bfloat16", "float32"), "mamba_ssm_cache_dtype"),
@@ -163,20 +165,21 @@ FIELDS: dict[str, Field] = {
     **_group(
         "cache_transceiver_config",
         (_words("DEFAULT", "UCX", "NIXL", "MOONCAKE", "MPI").or_null, "backend"),
-        (_words("CPP", "PYTHON").or_null, "transceiver_runtime"),
+        (_words("CPP", "PYTHON", "auto").or_null, "transceiver_runtime"),
         (_WHOLE.or_null, "max_tokens_in_buffer"),
         (
             _FROM_1.or_null,
             "kv_transfer_poll_interval_ms kv_transfer_sender_future_timeout_ms kv_transfer_timeout_ms",
         ),
-        (_WHOLE, "kv_cache_bounce_size_mb"),
+        (_FROM_0, "kv_cache_bounce_size_mb"),
     ),
     **_group(
         "cuda_graph_config",
         (_WHOLES.or_null, "batch_sizes"),
-        (_FROM_0, "max_batch_size"),
+        (_SOME_SIZES.or_null, "num_tokens seq_lens"),
+        (_FROM_0, "max_batch_size max_num_token max_seq_len"),
         (_SWITCH, "enable_padding"),
-        (_words("decode", "encode").or_null, "mode"),
+        (_words("decode", "encode"), "mode"),
     ),
     **_group(
         "attention_dp_config",
@@ -194,7 +197,10 @@ FIELDS: dict[str, Field] = {
     ),
     **_group(
         "kv_connector_config",
-        (_TEXT.or_null, "connector connector_module connector_scheduler_class connector_worker_class"),
+        (
+            _TEXT.or_null,
+            "connector connector_module connector_scheduler_class connector_worker_class server_url",
+        ),
     ),
     **_group(
         "lora_config",
@@ -210,7 +216,8 @@ FIELDS: dict[str, Field] = {
 }
 
 # Fields that this worker reads itself, or its driver. Another type would be misread there: a quoted "false"
-# is true to Python. So the value must be of the type itself, whatever version is installed.
+# is true to Python. So what TensorRT-LLM would read as the type becomes the type (`typed_values`), and all
+# else is refused, whatever version is installed.
 READ_HERE: dict[str, Kind] = {
     **dict.fromkeys(
         (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, places_of
+from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, Section, places_of
 from service.options.engine_arguments.tree import Node, Tree, find, given_by, inside, place, plain
 from service.options.engine_arguments.unusable import RETIRED, UNUSABLE
 from service.options.engine_arguments.verdict import Verdict
-from service.options.errors import NULL
+from service.options.errors import NULL, Problem
 from service.options.nearest import advice
 from service.options.tables import BY_NAME
 
@@ -33,30 +33,33 @@ class NameCheck:
         """Complain about every name of a document that is wrong, and every argument of no use."""
         for path, unusable in UNUSABLE.items():
             node = find(tree, path)
-            if node is not None and plain(node) not in unusable.accepts:
+            if node is not None and unusable.is_asked_for_by(plain(node)):
                 self._refuse(path, node, unusable.why)
-        self._check_fields(tree, LLM_FIELDS, "")
+        self._check_fields(tree, Section(LLM_FIELDS), "")
 
-    def _check_fields(self, tree: Tree, fields: frozenset[str], path: str) -> None:
+    def _check_fields(self, tree: Tree, section: Section, path: str) -> None:
         for key, node in tree.items():
             here = f"{path}.{key}" if path else key
-            if key not in fields and here not in UNUSABLE:
-                self._report_stranger(here, key, node, fields)
+            if key not in section.fields and here not in UNUSABLE:
+                self._report_stranger(here, key, node, section)
             elif here in SECTIONS:
                 self._check_section(here, node)
 
     def _check_section(self, path: str, node: Node) -> None:
         section, fields = SECTIONS[path], inside(node)
         if fields is not None:
-            if not section.is_open:
-                self._check_fields(fields, section.fields, path)
+            self._check_fields(fields, section, path)
         elif plain(node) is not None or not section.may_be_null:
             why = "must be an object with names and values; leave it out to get TensorRT-LLM's own"
             self._refuse(path, node, why)
 
-    def _report_stranger(self, path: str, key: str, node: Node, fields: frozenset[str]) -> None:
-        about = RETIRED.get(path) or _right_name(key, fields, has_group=path != key)
-        Verdict(self.installed, self.complaints).against(self._place(path, node), None, about)
+    def _report_stranger(self, path: str, key: str, node: Node, section: Section) -> None:
+        about = RETIRED.get(path) or _right_name(key, section.fields, has_group=path != key)
+        where = self._place(path, node)
+        if section.is_open:
+            self.complaints.warn(f"{Problem(where, None, about)} (as far as known; TensorRT-LLM decides)")
+        else:
+            Verdict(self.installed, self.complaints).against(where, None, about)
 
     def _refuse(self, path: str, node: Node, why: str) -> None:
         value = plain(node)

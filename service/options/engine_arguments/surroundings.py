@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from actors.engines.trtllm_adapters import NamedAlike, adapters_by_name
 from service.options.engine_arguments.reading import is_list_of_texts
+from service.options.engine_arguments.value_kinds import as_whole
 from service.options.errors import Problem
 from service.options.machine import has_package
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from service.options.errors import Complaints
 
 _ADAPTERS = "lora_config.lora_dir"
-_DISK_CACHE, _MANAGER_V2 = "kv_cache_config.disk_cache_path", "kv_cache_config.use_kv_cache_manager_v2"
+_DISK_CACHE, _DISK_BYTES = "kv_cache_config.disk_cache_path", "kv_cache_config.disk_cache_size"
 _GROUP = "kv_connector_config"
 _CONNECTOR = f"{_GROUP}.connector_module"
 _RANKS = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
@@ -68,11 +69,16 @@ class Surroundings:
             self.complaints.refuse(self.arguments.place(_ADAPTERS), str(alike.second), why)
 
     def _check_disk_cache(self) -> None:
-        """Only the newer manager of the KV cache has one."""
-        folder = self.arguments.value(_DISK_CACHE)
-        if not self.arguments.value(_MANAGER_V2) or not isinstance(folder, str) or Path(folder).is_dir():
+        """TensorRT-LLM looks for its folder where it has a size, whichever manager of the KV cache runs."""
+        folder, size = self.arguments.value(_DISK_CACHE), self.arguments.value(_DISK_BYTES)
+        if (as_whole(size) or 0) <= 0:
             return
-        self.complaints.refuse(self.arguments.place(_DISK_CACHE), folder, "there is no such folder")
+        if folder in (None, ""):
+            self.complaints.refuse(
+                self.arguments.place(_DISK_BYTES), size, "needs a folder: give disk_cache_path"
+            )
+        elif isinstance(folder, str) and not Path(folder).is_dir():
+            self.complaints.refuse(self.arguments.place(_DISK_CACHE), folder, "there is no such folder")
 
     def _warn_about_variables(self) -> None:
         for name, why in _UNTRIED.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.options.engine_arguments.value_kinds import as_switch
 from service.options.tables.tensorrt import LOAD_FORMATS
 
 _OBJECT = "takes an object of Python code, which neither a file nor a flag can hold; leave it out"
@@ -25,6 +26,10 @@ RETIRED: dict[str, str] = {
     "padding_enabled": _GRAPHS,
     "cuda_graph_config.padding_enabled": "is now enable_padding",
     "kv_cache_dtype": "is now kv_cache_config.dtype",
+    "kv_cache_config.kv_cache_dtype": "is dtype here",
+    "kv_cache_config.block_size": "is tokens_per_block here",
+    "hf_revision": "is revision here; only the file of --extra-engine-args may call it so",
+    "disable_flashinfer_sampling": _SAMPLER,
     "kv_cache_free_gpu_memory_fraction": "is kv_cache_config.free_gpu_memory_fraction here",
     **dict.fromkeys(("tp", "tp_size"), "is tensor_parallel_size here"),
     **dict.fromkeys(("pp", "pp_size"), "is pipeline_parallel_size here"),
@@ -57,10 +62,15 @@ RETIRED: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why a value is refused. ``accepts``: values that ask for nothing."""
+    """Why a value is refused. ``accepts``: values that ask for nothing; texts of them in any case."""
 
     why: str
     accepts: tuple[object, ...] = (None, False)
+
+    def is_asked_for_by(self, value: object) -> bool:
+        """A number is no switch here, and 0 is not false; "false" is, as TensorRT-LLM reads it."""
+        is_off = isinstance(value, str) and as_switch(value) is False
+        return not any(_is_same(value, each) or (is_off and each is False) for each in self.accepts)
 
 
 # In every version.
@@ -68,7 +78,8 @@ UNUSABLE: dict[str, Unusable] = {
     "backend": Unusable("this worker drives the PyTorch backend only", (None, "pytorch")),
     "load_format": Unusable(
         LOAD_FORMATS,
-        (None, "auto", "AUTO", "dummy", "DUMMY"),
+        # 0 and 1 are the numbers of the two.
+        ("auto", "dummy", 0, 1),
     ),
     "encode_only": Unusable("this worker generates tokens; leave it out"),
     "mm_encoder_only": Unusable("this worker generates tokens; leave it out"),
@@ -96,3 +107,9 @@ UNTRIED: dict[str, str] = {
     "orchestrator_type": "this worker has been run with TensorRT-LLM's own processes only",
     "gather_generation_logits": "on one GPU it puts the engine into this process, which dies with it",
 }
+
+
+def _is_same(value: object, other: object) -> bool:
+    if isinstance(value, str) and isinstance(other, str):
+        return value.lower() == other.lower()
+    return type(value) is type(other) and value == other

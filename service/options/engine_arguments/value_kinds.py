@@ -1,11 +1,12 @@
 """What an argument may hold, type by type, and how TensorRT-LLM's pydantic reads it.
 
 It takes "5" for a whole number and 1 for true, and what it takes is not refused here; a number is no text to
-it. Where this worker reads the same value, it must be of the type itself.
+it. Where this worker reads the same value, it reads what `typed` makes of it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,6 +37,10 @@ class Kind(Protocol):
         """Whether the value is of this type as it stands."""
         ...
 
+    def typed(self, value: object) -> object:
+        """What pydantic makes of a value that it takes; any other one comes back as it is."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -53,6 +58,9 @@ class Whole:
 
     def holds(self, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and self.takes(value)
+
+    def typed(self, value: object) -> object:
+        return as_whole(value) if self.takes(value) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,9 @@ class Number:
     def holds(self, value: object) -> bool:
         return is_number(value) and self.takes(value)
 
+    def typed(self, value: object) -> object:
+        return _number(value) if self.takes(value) and not is_number(value) else value
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -90,6 +101,30 @@ class Switch:
     def holds(self, value: object) -> bool:
         return isinstance(value, bool)
 
+    def typed(self, value: object) -> object:
+        found = as_switch(value)
+        return value if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchOr:
+    """Yes or no, or one word, which leaves it to TensorRT-LLM."""
+
+    word: str
+
+    @property
+    def allowed(self) -> str:
+        return f"true, false or {self.word}"
+
+    def takes(self, value: object) -> bool:
+        return value == self.word or as_switch(value) is not None
+
+    def holds(self, value: object) -> bool:
+        return value == self.word or isinstance(value, bool)
+
+    def typed(self, value: object) -> object:
+        return Switch().typed(value)
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -102,6 +137,9 @@ class Text:
 
     def holds(self, value: object) -> bool:
         return isinstance(value, str)
+
+    def typed(self, value: object) -> object:
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +158,9 @@ class Words:
     def holds(self, value: object) -> bool:
         return value in self.words
 
+    def typed(self, value: object) -> object:
+        return value
+
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
@@ -127,16 +168,20 @@ class ListOf:
 
     kind: Kind
     values: str
+    may_be_empty: bool = True
 
     @property
     def allowed(self) -> str:
-        return f"a list of {self.values}"
+        return f"a list of {self.values}{'' if self.may_be_empty else ', at least one'}"
 
     def takes(self, value: object) -> bool:
-        return _is_list(value) and all(map(self.kind.takes, value))
+        return _is_list(value) and (self.may_be_empty or bool(value)) and all(map(self.kind.takes, value))
 
     def holds(self, value: object) -> bool:
-        return _is_list(value) and all(map(self.kind.holds, value))
+        return self.takes(value) and _is_list(value) and all(map(self.kind.holds, value))
+
+    def typed(self, value: object) -> object:
+        return list(map(self.kind.typed, value)) if _is_list(value) and self.takes(value) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +191,17 @@ class Rising:
     allowed: str = "a list of numbers, each above the one before it"
 
     def takes(self, value: object) -> bool:
-        return self.holds(value)
+        if not _is_list(value) or not value:
+            return False
+        numbers = [number for number in map(_number, value) if number is not None]
+        is_whole = len(numbers) == len(value) and not any(map(math.isnan, numbers))
+        return is_whole and all(low < high for low, high in pairwise(numbers))
 
     def holds(self, value: object) -> bool:
-        if not _is_list(value) or not _are_numbers(value):
-            return False
-        return bool(value) and all(low < high for low, high in pairwise(value))
+        return self.takes(value) and _is_list(value) and all(map(is_number, value))
+
+    def typed(self, value: object) -> object:
+        return list(map(Number().typed, value)) if _is_list(value) and self.takes(value) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +224,9 @@ class Object:
             return False
         values: Iterable[object] = cast("dict[object, object]", value).values()
         return not self.of_texts or all(isinstance(each, str) for each in values)
+
+    def typed(self, value: object) -> object:
+        return value
 
 
 def as_switch(value: object) -> bool | None:
@@ -214,7 +267,3 @@ def _number(value: object) -> float | None:
 
 def _is_list(value: object) -> TypeGuard[list[object]]:
     return isinstance(value, list)
-
-
-def _are_numbers(values: list[object]) -> TypeGuard[list[float]]:
-    return all(map(is_number, values))

@@ -93,7 +93,7 @@ TENSORRT: tuple[Option, ...] = (
     ),
     _option(
         "load_format",
-        Text("a load format"),
+        Text("a load format", is_caseless=True),
         "auto",
         "How weights are loaded: `auto`, or `dummy` for none.",
         Refusal(

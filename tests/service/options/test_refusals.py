@@ -178,5 +178,5 @@ def test_a_misspelt_role_is_told_those_that_there_are() -> None:
 
 def test_switches_are_shown_as_they_are_written() -> None:
     """Not as Python has them."""
-    line = refused("--engine", "trtllm", "--trtllm.enable_lora", "true")
-    assert line.startswith("--trtllm.enable_lora: value true: ")
+    line = refused("--engine", "trtllm", "--trtllm.encode_only", "true")
+    assert line.startswith("--trtllm.encode_only: value true: ")

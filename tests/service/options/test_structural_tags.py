@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from tests.service.options.world import NEW_FRAMEWORK, load, refused, with_tenso
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.options import FrameworkFacts, Settings
+    from service.options import EngineFacts, FrameworkFacts, Settings
 
 _TRTLLM = ("--engine", "trtllm")
 _XGRAMMAR = (*_TRTLLM, "--guided-decoding-backend", "xgrammar")
@@ -226,3 +227,36 @@ def test_a_default_that_does_not_come_true_is_said_to_who_has_tools(
     """Whoever names a tool parser, and comes from upstream's worker, expects guided calls."""
     warnings = load(*_TRTLLM, *_PARSER, *words, facts=facts, installed=with_tensorrt()).warnings
     assert [text.split(":")[0] for text in warnings] == (["--dyn-tool-call-parser"] if is_said else [])
+
+
+_ANY_ORDER = ("--dyn-structural-tag", '{"tool_arguments_any_order": true}')
+
+
+def _with_xgrammar(version: str) -> EngineFacts:
+    return replace(with_tensorrt(), xgrammar_version=version)
+
+
+@pytest.mark.parametrize("version", ["0.1.32", "0.2.2", "0.2.2.post1"])
+def test_arguments_in_any_order_need_a_newer_library(version: str) -> None:
+    """The framework's own worker ends over it; here the version is told."""
+    words = (*_XGRAMMAR, *_ANY_ORDER)
+    line = refused(*words, facts=NEW_FRAMEWORK, installed=_with_xgrammar(version))
+    assert line.startswith("--dyn-structural-tag: value ")
+    assert line.endswith(f"tool_arguments_any_order needs xgrammar 0.2.3; {version} is installed")
+
+
+@pytest.mark.parametrize("version", ["0.2.3", "0.10.0", "1.0"])
+def test_arguments_in_any_order_are_taken_with_such_a_library(version: str) -> None:
+    """Versions are compared by their numbers."""
+    words = (*_XGRAMMAR, *_ANY_ORDER)
+    assert load(*words, facts=NEW_FRAMEWORK, installed=_with_xgrammar(version)).warnings == ()
+
+
+def test_arguments_in_any_order_are_warned_about_where_no_library_is() -> None:
+    """A machine that only checks; and not at all where nobody asked, or another engine follows tags."""
+    (warning,) = load(*_XGRAMMAR, *_ANY_ORDER, facts=NEW_FRAMEWORK, installed=_with_xgrammar("")).warnings
+    assert "tool_arguments_any_order needs xgrammar 0.2.3 or newer" in warning
+    old = _with_xgrammar("0.1.32")
+    off = ("--dyn-structural-tag", '{"tool_arguments_any_order": false}')
+    assert load(*_XGRAMMAR, *off, facts=NEW_FRAMEWORK, installed=old).warnings == ()
+    assert load("--engine", "torch", *_ANY_ORDER, facts=NEW_FRAMEWORK, installed=old).warnings == ()

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 WIDE_HASHES = (
     "the engine names its blocks by hashes that are no 64-bit numbers; "
-    "set kv_cache_config.kv_cache_event_hash_algo to v2_sha256_64, or leave KV cache manager V2"
+    "set kv_cache_config.kv_cache_event_hash_algo to v2_sha256_64, or use_kv_cache_manager_v2 to false there"
 )
 
 

@@ -38,6 +38,14 @@ from tests.service.options.world import load, refused
         (["--conversation-affinity"], "has no effect: without --enable-attention-dp"),
         (["--conversation-affinity-dp-rank-source=dynamo"], "has no effect without --conversation-affinity"),
         ([override(enable_lora=True, lora_config={})], "has no effect: lora_config decides"),
+        (
+            [override(enable_lora="true")],
+            "has no effect: lora_config decides, and is not given; requests for an adapter get 400",
+        ),
+        (
+            ["--publish-kv-events", override(kv_cache_config={"kv_cache_event_hash_algo": "v2_sha256"})],
+            "with KV cache manager V2, which a model may choose, it leaves no KV events to publish",
+        ),
         (["--no-publish-kv-events", "--connector", "lmcache"], "is no connector of this worker"),
     ],
 )
@@ -50,9 +58,16 @@ def test_what_comes_to_nothing_is_said(words: list[str], part: str) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        ([override(enable_lora=True)], "the PyTorch backend ignores it; give lora_config instead"),
         (
-            ["--publish-kv-events", override(kv_cache_config={"kv_cache_event_hash_algo": "v2_sha256"})],
+            [
+                "--publish-kv-events",
+                override(
+                    kv_cache_config={
+                        "kv_cache_event_hash_algo": "v2_sha256",
+                        "use_kv_cache_manager_v2": True,
+                    }
+                ),
+            ],
             "v2_sha256_64 has them",
         ),
         (
@@ -79,6 +94,13 @@ def test_what_cannot_be_honoured_is_refused(words: list[str], part: str) -> None
         [override(enable_iter_req_stats=True, enable_iter_perf_stats=True)],
         [override(enable_iter_req_stats=False)],
         [override(kv_cache_config={"sink_token_length": None})],
+        [override(gather_generation_logits="false")],
+        [
+            "--publish-kv-events",
+            override(
+                kv_cache_config={"kv_cache_event_hash_algo": "v2_sha256", "use_kv_cache_manager_v2": False}
+            ),
+        ],
     ],
 )
 def test_what_does_something_is_no_matter_for_a_warning(words: list[str]) -> None:

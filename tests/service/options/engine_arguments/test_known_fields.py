@@ -7,7 +7,13 @@ from importlib import import_module
 import pytest
 
 from actors.engines.trtllm.figures.metrics import BUCKETS as BUCKETS_OF_THE_DRIVER
-from service.options.engine_arguments.known_fields import BUCKETS, LLM_FIELDS, SECTIONS, VERSION
+from service.options.engine_arguments.known_fields import (
+    BUCKETS,
+    LLM_FIELDS,
+    OF_ENCODERS,
+    SECTIONS,
+    VERSION,
+)
 from service.options.engine_arguments.known_values import FIELDS
 from service.options.engine_arguments.value_kinds import Words
 from tests.doubles.trtllm_facts import RELEASE, read_facts
@@ -40,7 +46,15 @@ def test_the_arguments_are_those_of_the_release() -> None:
 @pytest.mark.parametrize("path", sorted(_CLASSES))
 def test_the_objects_in_them_are_those_of_the_release(path: str) -> None:
     """Field by field."""
-    assert _fields(_CLASSES[path]) == SECTIONS[path].fields
+    encoders = OF_ENCODERS if path == "cuda_graph_config" else frozenset[str]()
+    assert _fields(_CLASSES[path]) | encoders == SECTIONS[path].fields
+
+
+def test_graphs_of_encoders_have_fields_of_their_own() -> None:
+    """The double has the class, of which no facts were read."""
+    with double_on_path():
+        fields = import_module("tensorrt_llm.llmapi.graph_configs").EncodeCudaGraphConfig.model_fields
+    assert fields.keys() == SECTIONS["cuda_graph_config"].fields
 
 
 def test_the_memories_that_sleep_are_those_of_the_release() -> None:

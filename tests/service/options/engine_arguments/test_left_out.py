@@ -13,6 +13,7 @@ from tests.service.options.world import load
     ("name", "beside"),
     [
         ("enable_lora", {"enable_lora": True, "lora_config": {}}),
+        ("enable_lora", {"enable_lora": True}),
         ("num_postprocess_workers", {"num_postprocess_workers": 2}),
         ("postprocess_tokenizer_dir", {"postprocess_tokenizer_dir": "somewhere"}),
     ],

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.options.engine_arguments.known_fields import LLM_FIELDS, SECTIONS, VERSION, places_of
+from service.options.engine_arguments.known_fields import (
+    LLM_FIELDS,
+    OF_ENCODERS,
+    SECTIONS,
+    VERSION,
+    places_of,
+)
 from service.options.engine_arguments.unusable import RETIRED, UNTRIED, UNUSABLE, WITHOUT_EFFECT
 from service.options.nearest import near
 from service.options.tables import BY_NAME
 from tests.service.options.engine_arguments.words import TRTLLM, with_value
 from tests.service.options.world import load, refused, with_tensorrt
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NAMES = st.from_regex(r"[a-z_]{1,20}", fullmatch=True)
 _CLOSED = ["", *(path for path, section in SECTIONS.items() if not section.is_open)]
@@ -39,7 +50,7 @@ def test_a_right_name_in_the_wrong_place_is_told_its_place(
 ) -> None:
     """Whatever is right there: the nearest name of the wrong place would be another thing."""
     name = data.draw(st.sampled_from(sorted(SECTIONS[right].fields if right else LLM_FIELDS)))
-    assume(right != "sleep_config.restore_modes")
+    assume(right != "sleep_config.restore_modes" and name not in OF_ENCODERS)
     path = f"{wrong}.{name}" if wrong else name
     known = SECTIONS[wrong].fields if wrong else LLM_FIELDS
     assume(name not in known and path not in UNUSABLE and path not in RETIRED)
@@ -79,7 +90,7 @@ def test_a_memory_is_no_setting() -> None:
         ("kv_cache_config.free_gpu_mem_fraction", "free_gpu_memory_fraction"),
         ("scheduler_config.dynamic_batch_config.enable_batch_tuning", "enable_batch_size_tuning"),
         ("cache_transceiver_config.max_tokens_in_bufer", "max_tokens_in_buffer"),
-        ("lora_config.max_rank", "max_lora_rank"),
+        ("max_num_token", "max_num_tokens"),
         ("sleep_config.restore_modes.kv_cach", "kv_cache"),
         ("prometheus_metrics_config.e2e_latency_buckets", "e2e_request_latency_buckets"),
     ],
@@ -125,9 +136,75 @@ def test_another_version_decides_itself() -> None:
 
 
 def test_open_objects_take_any_name() -> None:
-    """Those whose fields are not known, or not all."""
-    for path in ("moe_config.new", "speculative_config.a.b", "kv_connector_config.new", "model_kwargs.x"):
+    """Those whose fields are not known."""
+    for path in ("moe_config.new", "speculative_config.a.b", "model_kwargs.x"):
         assert load(*TRTLLM, with_value(path, 1)).warnings == ()
+
+
+def test_a_name_that_may_be_there_is_only_warned_about() -> None:
+    """Where the fields were read of another revision; with the nearest all the same."""
+    (warning,) = load(*TRTLLM, with_value("lora_config.max_rank", 1)).warnings
+    assert warning == (
+        "--override-engine-args:lora_config.max_rank: unknown key; the nearest is max_lora_rank "
+        "(as far as known; TensorRT-LLM decides)"
+    )
+
+
+def test_an_encoder_that_is_left_out_is_not_one_alone() -> None:
+    """The two names mean the opposite of each other: one is taken, the other refused."""
+    assert load(*TRTLLM, with_value("disable_mm_encoder", True)).warnings == ()
+    assert "this worker generates tokens" in refused(*TRTLLM, with_value("mm_encoder_only", True))
+
+
+@pytest.mark.parametrize("value", ["Auto", "DUMMY", "dUmMy", 0, 1])
+def test_a_load_format_is_read_as_tensorrt_does(value: object) -> None:
+    """In any case, or by its number."""
+    arguments = load(*TRTLLM, with_value("load_format", value)).engine_arguments
+    assert arguments is not None
+    assert arguments.value("load_format") == value
+
+
+@pytest.mark.parametrize("word", ["Auto", "DUMMY"])
+def test_so_is_the_flag(word: str) -> None:
+    """Of what this worker loads; a number is none there."""
+    arguments = load(*TRTLLM, "--load-format", word).engine_arguments
+    assert arguments is not None
+    assert arguments.value("load_format") == word.lower()
+    assert "allowed: auto or dummy" in refused(*TRTLLM, "--load-format", "GMS")
+    assert "allowed: auto or dummy" in refused(*TRTLLM, "--load-format", "0")
+
+
+@pytest.mark.parametrize("value", [None, True, False, 2, 3, "Vision_Only", "0", 1.0])
+def test_another_load_format_is_refused(value: object) -> None:
+    """True is no number there, and null no format."""
+    assert "allowed: auto or dummy" in refused(*TRTLLM, with_value("load_format", value))
+
+
+@pytest.mark.parametrize("path", ["encode_only", "mm_encoder_only"])
+def test_what_is_switched_off_in_quotes_is_off(path: str) -> None:
+    """A template's "false" asks for nothing, a "true" for what this worker is not."""
+    assert load(*TRTLLM, with_value(path, "false")).warnings == ()
+    refused(*TRTLLM, with_value(path, "true"))
+
+
+def test_the_engine_file_may_call_the_revision_as_trtllm_serve_does(tmp_path: Path) -> None:
+    """In that file alone, and the right name wins with a warning; elsewhere it is told."""
+    path = tmp_path / "engine.yaml"
+    words = (*TRTLLM, "--extra-engine-args", str(path))
+    path.write_text("hf_revision: v1", encoding="utf-8")
+    settings = load(*words)
+    assert settings.engine_arguments is not None
+    assert settings.engine_arguments.value("revision") == "v1"
+    assert settings.engine_arguments.value("hf_revision") is None
+    assert settings.warnings == ()
+    path.write_text("hf_revision: v1\nrevision: v2", encoding="utf-8")
+    settings = load(*words)
+    assert settings.engine_arguments is not None
+    assert settings.engine_arguments.value("revision") == "v2"
+    assert len(settings.warnings) == 1
+    assert refused(*TRTLLM, with_value("hf_revision", "v1")).startswith(
+        "--override-engine-args:hf_revision: is revision here"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(UNUSABLE))

@@ -47,12 +47,15 @@ def test_a_drain_that_ends_before_its_transfers_is_told(
     assert load(*TRTLLM, *DECODE, *words).warnings == ()
 
 
-def test_a_time_in_quotes_is_refused_as_any_other_type() -> None:
-    """Before a prefill worker counts with it."""
-    quoted = override(cache_transceiver_config={"kv_transfer_timeout_ms": "60000"})
+def test_a_time_in_quotes_is_a_time() -> None:
+    """A prefill worker counts with it; what is no time at all is refused before."""
+    quoted = override(cache_transceiver_config={"kv_transfer_timeout_ms": "90000"})
+    (warning,) = load(*TRTLLM, *PREFILL, quoted, "--drain-timeout", "80").warnings
+    assert "ends before the 90 s" in warning
+    wordy = override(cache_transceiver_config={"kv_transfer_timeout_ms": "60s"})
     path = "--override-engine-args:cache_transceiver_config.kv_transfer_timeout_ms"
-    line = f"{path}: value '60000': allowed: a whole number from 1 up"
-    assert refused(*TRTLLM, *PREFILL, quoted) == line
+    line = f"{path}: value '60s': allowed: a whole number from 1 up"
+    assert refused(*TRTLLM, *PREFILL, wordy) == line
 
 
 def test_a_prefill_worker_must_know_how_long_it_is_read() -> None:

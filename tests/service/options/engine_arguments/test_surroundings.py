@@ -96,18 +96,27 @@ def test_folders_of_adapters_must_be_there(tmp_path: Path) -> None:
     assert said == [f"{place}: value {name!r}: there is no such folder" for name in (missing, file)]
 
 
-@pytest.mark.parametrize("folder", ["", "here", "away"])
-@pytest.mark.parametrize("is_newer", [True, False])
-def test_a_cache_on_disk_must_be_there(tmp_path: Path, folder: str, is_newer: bool) -> None:
-    """For the manager that has one: TensorRT-LLM does not make its folder."""
+@pytest.mark.parametrize("is_newer", [True, False, "auto", None])
+def test_a_cache_on_disk_must_be_there(tmp_path: Path, is_newer: object) -> None:
+    """Where it has a size, whichever manager runs: TensorRT-LLM does not make its folder."""
     (tmp_path / "here").mkdir()
-    path = str(tmp_path / folder) if folder else None
-    words = override(kv_cache_config={"disk_cache_path": path, "use_kv_cache_manager_v2": is_newer})
-    if folder == "away" and is_newer:
-        place = "--override-engine-args:kv_cache_config.disk_cache_path"
-        assert refused(*TRTLLM, words) == f"{place}: value {path!r}: there is no such folder"
-    else:
-        load(*TRTLLM, words)
+    manager = {} if is_newer is None else {"use_kv_cache_manager_v2": is_newer}
+
+    def group(size: object, folder: str | None) -> str:
+        return override(
+            kv_cache_config={"disk_cache_size": size, "disk_cache_path": folder, **manager},
+        )
+
+    here, away = str(tmp_path / "here"), str(tmp_path / "away")
+    for size, folder in ((1, here), ("5", here), (0, away), (None, away), (0, None), (None, here)):
+        load(*TRTLLM, group(size, folder))
+    place = "--override-engine-args:kv_cache_config"
+    for size in (1, "5"):
+        line = refused(*TRTLLM, group(size, away))
+        assert line == f"{place}.disk_cache_path: value {away!r}: there is no such folder"
+    for folder in (None, ""):
+        line = refused(*TRTLLM, group(9, folder))
+        assert line == f"{place}.disk_cache_size: value 9: needs a folder: give disk_cache_path"
 
 
 def test_two_adapters_of_one_name_are_refused_with_both(tmp_path: Path) -> None:

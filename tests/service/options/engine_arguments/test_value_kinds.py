@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import assume, given
@@ -16,6 +16,7 @@ from service.options.engine_arguments.value_kinds import (
     Object,
     Rising,
     Switch,
+    SwitchOr,
     Text,
     Whole,
     Words,
@@ -31,9 +32,14 @@ _TYPES: dict[str, tuple[Kind, Any]] = {
     "NonNegativeFloat": (Number(0), NonNegativeFloat),
     "float in bounds": (Number(0, 1), Annotated[float, Field(ge=0, le=1)]),
     "bool": (Switch(), bool),
+    "bool or auto": (SwitchOr("auto"), bool | Literal["auto"]),
     "str": (Text(), str),
     "list[int]": (ListOf(Whole(), "whole numbers"), list[int]),
     "list[float]": (ListOf(Number(), "numbers"), list[float]),
+    "list[int], some": (
+        ListOf(Whole(), "whole numbers", may_be_empty=False),
+        Annotated[list[int], Field(min_length=1)],
+    ),
     "list[str]": (ListOf(Text(), "texts"), list[str]),
     "dict[str, Any]": (Object(), dict[str, Any]),
     "dict[str, str]": (Object(of_texts=True), dict[str, str]),
@@ -93,6 +99,20 @@ def test_what_is_of_a_type_is_taken_for_itself(name: str, value: object) -> None
         assert _read(type_, value) == (True, value)
 
 
+@pytest.mark.parametrize("name", sorted(_TYPES))
+@given(value=_VALUES)
+def test_what_is_taken_becomes_what_pydantic_makes_of_it(name: str, value: object) -> None:
+    """And is of the type then, so that doing it again changes nothing; what is refused stays as it was."""
+    kind, type_ = _TYPES[name]
+    assume("float" not in name.lower() or "_" not in str(value))
+    typed = kind.typed(value)
+    if kind.takes(value):
+        assert kind.holds(typed)
+        assert typed == _read(type_, value)[1]
+    else:
+        assert typed is value
+
+
 @given(_VALUES)
 def test_words_are_compared_as_they_are(value: object) -> None:
     """In upper and lower case."""
@@ -108,10 +128,20 @@ def test_words_are_compared_as_they_are(value: object) -> None:
         ([], False),
         ([1, 1], False),
         ([2, 1], False),
-        (["1"], False),
+        (["x"], False),
+        (["nan"], False),
         (1, False),
     ],
 )
 def test_bounds_rise(value: object, is_taken: bool) -> None:
     """As its metrics' histograms need them."""
     assert Rising().takes(value) == Rising().holds(value) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("value", "typed"), [(["0.1", 1], [0.1, 1]), ([False, "2"], [0.0, 2.0]), (["10", "9"], ["10", "9"])]
+)
+def test_bounds_in_quotes_rise_as_numbers(value: list[object], typed: list[object]) -> None:
+    """Nine is below ten, also where both are texts."""
+    assert not Rising().holds(value)
+    assert Rising().typed(value) == typed

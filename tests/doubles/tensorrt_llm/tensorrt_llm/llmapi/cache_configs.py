@@ -40,7 +40,7 @@ class KvCacheConfig(StrictBaseModel):
     mamba_ssm_philox_rounds: int = Field(default=10, ge=1)
     tokens_per_block: int = 32
     mamba_state_cache_interval: PositiveInt = 256
-    use_kv_cache_manager_v2: bool = False
+    use_kv_cache_manager_v2: bool | Literal["auto"] = "auto"
     enable_swa_scratch_reuse: bool = False
     kv_cache_event_hash_algo: Literal["auto", "v1_block_key", "v2_sha256", "v2_sha256_64"] = "auto"
     max_util_for_resume: float = Field(default=0.95, ge=0, le=1)
@@ -56,6 +56,14 @@ class KvCacheConfig(StrictBaseModel):
         if dtype.lower() not in _DTYPES:
             raise ValueError(f"kv_cache_config.dtype must be one of {', '.join(sorted(_DTYPES))}")
         return dtype.lower()
+
+    @field_validator("free_gpu_memory_fraction")
+    @classmethod
+    def _is_a_share(cls, share: float | None) -> float | None:
+        # Null is in the type, and breaks the comparison: a TypeError, as in the library.
+        if not 0 <= share <= 1:  # type: ignore[operator]  # pyright: ignore[reportOptionalOperand]
+            raise ValueError("kv_cache_config.free_gpu_memory_fraction must be a float between 0 and 1")
+        return share
 
     @field_validator("max_attention_window")
     @classmethod
@@ -84,7 +92,7 @@ class CacheTransceiverConfig(StrictBaseModel):
     """How a prefill engine hands its cache to a decode engine; without a backend it cannot."""
 
     backend: Literal["DEFAULT", "UCX", "NIXL", "MOONCAKE", "MPI"] | None = None
-    transceiver_runtime: Literal["CPP", "PYTHON"] | None = None
+    transceiver_runtime: Literal["CPP", "PYTHON", "auto"] | None = "auto"
     max_tokens_in_buffer: int | None = None
     kv_transfer_timeout_ms: PositiveInt | None = 60000
     kv_transfer_sender_future_timeout_ms: PositiveInt | None = 1000

@@ -50,6 +50,9 @@ def update_llm_args_with_extra_dict(
     extra_llm_api_options: where the second comes from. Raises pydantic's ValidationError for nested keys.
     """
     flags = explicit_cli_keys or set()
+    if "hf_revision" in llm_args_dict:
+        others = {key: value for key, value in llm_args_dict.items() if key != "hf_revision"}
+        llm_args_dict = {"revision": llm_args_dict["hf_revision"], **others}
     given = {
         key: _merged(key, llm_args.get(key), value, flags) if key in MERGED else value
         for key, value in llm_args_dict.items()

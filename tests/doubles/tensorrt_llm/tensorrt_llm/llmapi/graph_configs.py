@@ -84,6 +84,7 @@ class MultimodalConfig(StrictBaseModel):
 
     encoder_cuda_graph: dict[str, OpenModel] | None = None
     encoder_side_stream_max_ahead: NonNegativeInt = 0
+    encoder_cache_max_bytes: NonNegativeInt = 128 * 1024**2
     video_pruning_rate: float | None = Field(default=None, ge=0, lt=1)
 
     @model_validator(mode="after")

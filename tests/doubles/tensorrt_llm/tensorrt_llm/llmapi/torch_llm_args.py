@@ -89,6 +89,7 @@ class TorchLlmArgs(BaseLlmArgs):
     gms_config: GmsConfig = Field(default_factory=GmsConfig)
     kv_connector_config: KvCacheConnectorConfig | None = None
     mm_encoder_only: bool = False
+    disable_mm_encoder: bool = False
     encode_only: bool = False
     ray_worker_extension_cls: str | None = None
     ray_placement_config: RayPlacementConfig | None = Field(default=None, exclude=True)
@@ -100,7 +101,6 @@ class TorchLlmArgs(BaseLlmArgs):
     use_cute_dsl_blockscaling_bmm: bool = False
     use_cute_dsl_bf16_bmm: bool = False
     use_cute_dsl_bf16_gemm: bool = False
-    disable_flashinfer_sampling: bool = False
     max_stats_len: int = Field(default=1000, ge=-1)
     layer_wise_benchmarks_config: LayerwiseBenchmarksConfig = Field(default_factory=LayerwiseBenchmarksConfig)
     backend: Literal["pytorch"] = "pytorch"
@@ -109,6 +109,11 @@ class TorchLlmArgs(BaseLlmArgs):
     @classmethod
     def _mode_of_graphs(cls, config: object) -> object:
         return with_graph_mode(config)
+
+    @field_validator("multimodal_config", mode="before")
+    @classmethod
+    def _none_is_the_default(cls, config: object) -> object:
+        return MultimodalConfig() if config is None else config
 
     @field_validator("load_format", mode="before")
     @classmethod
@@ -147,6 +152,8 @@ class TorchLlmArgs(BaseLlmArgs):
             raise ValueError("post_processor_hook is not supported together with skip_tokenizer_init")
         if self.encode_only and self.mm_encoder_only:
             raise ValueError("encode_only and mm_encoder_only are mutually exclusive")
+        if self.disable_mm_encoder and self.mm_encoder_only:
+            raise ValueError("disable_mm_encoder and mm_encoder_only are mutually exclusive")
         if (
             self.encode_only
             and self.torch_compile_config
