@@ -16,6 +16,7 @@ from actors.asked_processors import asked_processors
 from actors.choice_search import choice_search
 from actors.lacking import lacking
 from actors.placement import place
+from actors.prompt_length import PromptLength
 from actors.together import check_together
 from protocols.engine import NEVER, EngineCapabilities, EngineInfo
 from protocols.errors import InvalidRequest
@@ -112,12 +113,12 @@ class SpecRules:
             raise InvalidRequest("token_ids", token_ids, "at least one token")
         if length >= context:
             allowed = f"at most {context - 1} tokens, so that one fits into the context of {context}"
-            raise InvalidRequest("token_ids", _Tokens(length), allowed)
+            raise InvalidRequest("token_ids", PromptLength(length), allowed)
         longest = self.info.max_prompt_tokens
         # A prompt that was computed elsewhere takes no step.
         if longest is not None and length > longest and stage is not Stage.DECODE:
             allowed = f"at most {longest} tokens in one step (--max-num-tokens, no chunked prefill)"
-            raise InvalidRequest("token_ids", _Tokens(length), allowed)
+            raise InvalidRequest("token_ids", PromptLength(length), allowed)
         if max(token_ids) >= self.info.vocab_size:
             where = next(i for i, token in enumerate(token_ids) if token >= self.info.vocab_size)
             raise InvalidRequest(f"token_ids[{where}]", token_ids[where], self._id_range())
@@ -208,13 +209,6 @@ class SpecRules:
 
 
 _NEUTRAL = Sampling()
-
-
-class _Tokens(int):
-    """A length that reads as one in an error text; prompts are never shown."""
-
-    def __repr__(self) -> str:
-        return f"a prompt of {int(self)} tokens"
 
 
 def _temperature(options: SamplingOptions) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from actors.prompt_length import PromptLength
 from protocols.engine import EngineCapabilities
 from protocols.errors import InvalidRequest
 from protocols.spec import GenerationSpec, Stage
@@ -22,6 +25,20 @@ def check_together(spec: GenerationSpec, can: EngineCapabilities) -> None:
         raise InvalidRequest("stop_conditions.min_tokens", spec.stop.min_tokens, allowed)
     if spec.sequences > 1 and not is_beam and spec.sampling.leaves_no_choice and can.no_greedy_choices:
         raise _too_many(spec, f"1 choice without sampling, or a temperature; {can.no_greedy_choices}")
+    if spec.output.prompt_logprobs is not None:
+        _check_prompt_logprobs(spec, can)
+
+
+def _check_prompt_logprobs(spec: GenerationSpec, can: EngineCapabilities) -> None:
+    length = len(spec.prompt)
+    longest = math.inf if can.prompt_logprob_tokens is None else can.prompt_logprob_tokens
+    entries = math.inf if can.prompt_logprob_entries is None else can.prompt_logprob_entries // spec.n
+    if length > min(longest, entries):
+        allowed = f"with a prompt of at most {min(longest, entries)} tokens"
+        raise InvalidRequest("output_options.prompt_logprobs", PromptLength(length), allowed)
+    if length * spec.stop.max_tokens > entries:
+        allowed = f"give a smaller one: with logprobs of so long a prompt at most {entries // length}"
+        raise InvalidRequest("stop_conditions.max_tokens", spec.stop.max_tokens, allowed)
 
 
 def _too_many(spec: GenerationSpec, allowed: str) -> InvalidRequest:

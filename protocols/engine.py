@@ -47,7 +47,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     guided: the forms of constraints it obeys. guided_backend: the word for what obeys them; "" for nothing.
     processors: names of the logits processors it can run.
     role: what a worker with it does of a request; WHOLE is an aggregated worker.
-    no_prompt_logprobs: of the tokens of a prompt.
+    no_prompt_logprobs: of the tokens of a prompt. prompt_logprob_tokens: of the longest prompt that may ask
+    for them; prompt_logprob_entries: those times the tokens that the choices may say; None means any.
     adapters: names of the LoRA adapters it has. max_beams: beams of one beam search; 1 means none.
     max_best_of: samples of which the best are returned; 0 means that all are.
     has_conversations: it keeps the requests of a conversation on one attention-DP rank.
@@ -64,6 +65,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     max_n: int = 1
     max_logprobs: int | None = None
     no_prompt_logprobs: str = NEVER
+    prompt_logprob_tokens: int | None = None
+    prompt_logprob_entries: int | None = None
     guided: frozenset[GuidedKind] = frozenset()
     no_guided: str = NEVER
     guided_backend: str = ""

@@ -13,6 +13,7 @@ from protocols.spec import (
     GenerationSpec,
     Guided,
     GuidedKind,
+    Output,
     ProcessorEntry,
     Sampling,
     Search,
@@ -28,6 +29,11 @@ CANNOT = EngineCapabilities(no_greedy_choices="set THE_VARIABLE", holds_back_gui
 def spec(*, min_tokens: int = 0, **fields: Any) -> GenerationSpec:
     """A request of eight tokens."""
     return GenerationSpec(prompt=(1,), stop=StopRules(max_tokens=8, min_tokens=min_tokens), **fields)
+
+
+def prompt(tokens: int, **fields: Any) -> GenerationSpec:
+    """A request of eight tokens behind so many."""
+    return GenerationSpec(prompt=(1,) * tokens, stop=StopRules(max_tokens=8), **fields)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,42 @@ def test_a_temperature_that_changes_nothing_does_not_help(options: dict[str, Any
 def test_one_token_at_least_goes_with_a_constraint() -> None:
     """Many clients say so, and no constraint has the empty answer only."""
     check_together(spec(guided=GUIDED, min_tokens=1), CANNOT)
+
+
+class TestPromptLogprobs:
+    FIELD = "output_options.prompt_logprobs"
+    ASKED = Output(prompt_logprobs=0)
+
+    def test_a_prompt_may_be_too_long_for_them(self) -> None:
+        """Its length is told, and never its tokens; without them, and with another engine, it is served."""
+        can = EngineCapabilities(max_n=8, prompt_logprob_tokens=4)
+        check_together(prompt(4, output=self.ASKED), can)
+        check_together(prompt(5, output=Output(logprobs=0)), can)
+        check_together(prompt(5, output=self.ASKED), CAN)
+        with pytest.raises(InvalidRequest, match=r"a prompt of 5 tokens is.*at most 4") as caught:
+            check_together(prompt(5, output=self.ASKED), can)
+        assert (caught.value.field, caught.value.value) == (self.FIELD, 5)
+
+    def test_an_answer_may_be_too_long_beside_them(self) -> None:
+        """Its most is told: each response has those of the whole prompt again."""
+        can = EngineCapabilities(max_n=8, prompt_logprob_entries=40)
+        check_together(prompt(5, output=self.ASKED), can)
+        check_together(prompt(6, output=Output(logprobs=0)), can)
+        check_together(prompt(6, output=self.ASKED), CAN)
+        with pytest.raises(InvalidRequest, match=r"smaller.*at most 6") as caught:
+            check_together(prompt(6, output=self.ASKED), can)
+        assert (caught.value.field, caught.value.value) == ("stop_conditions.max_tokens", 8)
+
+    def test_every_choice_has_an_answer(self) -> None:
+        """The most is that of each; a prompt that leaves room for no token is refused for its length."""
+        can = EngineCapabilities(max_n=8, prompt_logprob_entries=40)
+        warm = Sampling(temperature=1.0)
+        check_together(prompt(2, n=2, sampling=warm, output=self.ASKED), can)
+        with pytest.raises(InvalidRequest, match="at most 6"):
+            check_together(prompt(3, n=2, sampling=warm, output=self.ASKED), can)
+        with pytest.raises(InvalidRequest, match=r"a prompt of 21 tokens.*at most 20") as caught:
+            check_together(prompt(21, n=2, sampling=warm, output=self.ASKED), can)
+        assert caught.value.field == self.FIELD
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFILL, Stage.DECODE])

@@ -169,7 +169,7 @@ async def test_a_constraint_that_forbids_every_token_ends_the_device(model: Path
     options: dict[str, Any] = {"guided_decoding_backend": "llguidance", "skip_tokenizer_init": False}
     with open_llm(model, **options) as llm:
         dead_end = _guided(grammar='start: "abcdefgh" dead\ndead: dead "x"')
-        beside = asyncio.create_task(read(ask(llm, PROMPT, max_tokens=200)))
+        beside = asyncio.create_task(read(ask(llm, PROMPT, max_tokens=1000)))
         seen = await read(ask(llm, PROMPT, guided_decoding=dead_end, end_id=END_ID, max_tokens=20))
         assert len(seen.tokens) == len("abcdefgh")
         assert "device-side assert" in str(seen.error)
@@ -257,7 +257,7 @@ async def test_likelihoods_are_the_models_own(llm: LLM) -> None:
 
 async def test_likelihoods_of_the_prompt_are_one_place_early(llm: LLM) -> None:
     """As many as it has tokens: each is about the next one, and the last about the answer's first."""
-    seen = await read(ask(llm, PROMPT, prompt_logprobs=0, logprobs=0, max_tokens=1))
+    seen = await read(ask(llm, PROMPT, prompt_logprobs=0, logprobs=0, max_tokens=1, cache_salt="mine"))
     output: Any = seen.result.outputs[0]
     assert [next(iter(entry)) for entry in output.prompt_logprobs] == [*PROMPT[1:], seen.tokens[0]]
     assert output.prompt_logprobs[-1] == output.logprobs[0]
@@ -269,6 +269,28 @@ async def test_likelihoods_of_the_prompt_can_be_about_the_wrong_token(llm: LLM) 
     seen = await read(ask(llm, prompt, prompt_logprobs=0, max_tokens=1))
     output: Any = seen.result.outputs[0]
     assert [next(iter(entry)) for entry in output.prompt_logprobs] == prompt
+
+
+async def test_likelihoods_of_a_prompt_come_with_every_response(llm: LLM) -> None:
+    """All of them each time, however long the prompt is."""
+    result = ask(llm, [109, *PROMPT], prompt_logprobs=0, max_tokens=3)
+    kept = [result.outputs[0].prompt_logprobs async for _ in result]
+    assert len(kept) == 3
+    assert kept[0] == kept[1] == kept[2]
+    assert len({id(each) for each in kept}) == 3
+
+
+async def test_likelihoods_of_what_was_reused_are_missing_in_front(llm: LLM) -> None:
+    """The others are named from the prompt's beginning on, with values that are not the names'."""
+    prompt = [106, *PROMPT]
+    options: Any = {"prompt_logprobs": 0, "max_tokens": 1, "scheduling_params": _on(1)}
+    salts: list[Any] = [{}, {}, {"cache_salt": "another"}]
+    whole, part, salted = [(await read(ask(llm, prompt, **options, **salt))).result for salt in salts]
+    assert [each.cached_tokens for each in (whole, part, salted)] == [0, 32, 0]
+    entries: list[Any] = [each.outputs[0].prompt_logprobs for each in (whole, part, salted)]
+    assert [len(each) for each in entries] == [41, 9, 41]
+    assert [next(iter(entry)) for entry in entries[1]] == prompt[1:10]
+    assert entries[2] == entries[0]
 
 
 async def test_what_is_cached_is_told_and_blocks_are_stored(llm: LLM) -> None:

@@ -165,12 +165,18 @@ async def test_aborting_what_has_ended_does_nothing(llm: LLM) -> None:
 
 async def test_the_best_of_more_are_found_at_every_read(llm: LLM) -> None:
     """They are sorted by likelihood and numbered anew, so an index means nothing before the end."""
-    seen = await read(ask(llm, [5], n=2, best_of=3, temperature=1.0, max_tokens=2))
+    seen = await read(ask(llm, [5], n=2, best_of=3, temperature=1.0, max_tokens=2, logprobs=0))
     outputs = seen.result.outputs
     assert [output.index for output in outputs] == [0, 1]
     assert outputs is not seen.result.outputs
     likelihoods = [output.cumulative_logprob or 0.0 for output in outputs]
     assert likelihoods == sorted(likelihoods, reverse=True)
+
+
+async def test_the_best_of_more_are_the_first_where_nobody_asked_for_likelihoods(llm: LLM) -> None:
+    """No sum is made of them, so that all are equally good."""
+    seen = await read(ask(llm, [5], n=2, best_of=3, temperature=1.0, max_tokens=2))
+    assert [output.cumulative_logprob for output in seen.result.outputs] == [None, None]
 
 
 async def test_beam_search_replaces_all_ids(llm: LLM) -> None:
@@ -306,6 +312,19 @@ async def test_what_only_the_engine_refuses_is_late(
     assert seen.result.finished
     assert [each async for each in seen.result] == []
     assert (await read(ask(llm, [5], max_tokens=1))).tokens == [FIRST_ID]
+
+
+async def test_what_waits_is_dropped_without_a_word(tmp_path: Path) -> None:
+    """An abort ends it in the engine's queue; its result waits for ever, and the others go on."""
+    with double_on_path(), open_llm(write_folder(tmp_path), max_batch_size=1) as llm:
+        first, waits = ask(llm, [5], max_tokens=30), ask(llm, [6], max_tokens=1)
+        await anext(aiter(first))
+        waits.abort()
+        assert (await read(first)).reasons == ["length"]
+        reading = asyncio.create_task(read(waits))
+        await read(ask(llm, [7], max_tokens=1))
+        assert not reading.done()
+        reading.cancel()
 
 
 async def test_the_priority_of_a_plain_queue_is_passed_over(llm: LLM) -> None:

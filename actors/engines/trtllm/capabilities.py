@@ -13,11 +13,19 @@ MOST_CHOICES = 128
 MOST_LOGPROBS = 20
 # Bytes of a cache salt: with a longer one 1.3.0rc22 makes no request (``GenerationRequest``).
 _LONGEST_SALT = 256
+# Logits of a prompt whose logprobs are asked for. They lie on the device beside the KV cache's memory: 1 GiB
+# in 16 bits, and for a moment 2 GiB each of them in 32 bits and of what becomes of those. Who runs the
+# device out of memory fails everybody.
+_PROMPT_LOGITS = 2**29
+# Entries of a prompt's logprobs in all responses of one request: each repeats all, through the one queue that
+# everybody's responses take.
+_PROMPT_ENTRIES = 2**22
 # Why something is lacking: each names what would change it.
 _GREEDY = "TensorRT-LLM makes several greedy ones only where TLLM_ALLOW_N_GREEDY_DECODING is set"
 _UNGUIDED = "no guided decoding back-end is configured (--guided-decoding-backend xgrammar or llguidance)"
 # A decode worker never sees the prompt's logits, and what a prefill worker says nobody shows.
 _SPLIT_PROMPT = "nobody tells logprobs of a prompt where prefill and decode are two workers"
+_DRAFTS = "TensorRT-LLM fails on them with speculative decoding (the engine argument speculative_config)"
 _NO_ADAPTERS = "no LoRA adapter is configured (lora_config.lora_dir)"
 _ONE_BEAM = "one beam is configured (--max-beam-width)"
 _NO_TAGS = "the back-end llguidance follows no structural tags (--guided-decoding-backend xgrammar)"
@@ -33,7 +41,9 @@ def capabilities_of(config: TrtllmConfig) -> EngineCapabilities:
         sampling=frozenset(Sampling.__struct_fields__),
         max_n=min(MOST_CHOICES, config.batch),
         max_logprobs=MOST_LOGPROBS,
-        no_prompt_logprobs="" if is_whole else _SPLIT_PROMPT,
+        no_prompt_logprobs=_why_no_prompt_logprobs(config),
+        prompt_logprob_tokens=_PROMPT_LOGITS // config.vocab_size,
+        prompt_logprob_entries=_PROMPT_ENTRIES,
         guided=guided,
         no_guided=_NO_TAGS if guided else _UNGUIDED,
         guided_backend=config.guided_backend or "",
@@ -59,6 +69,12 @@ def _untold(config: TrtllmConfig) -> frozenset[Figure]:
     """Its statistics count blocks kept for reuse among the free ones, and pauses in a row of their own."""
     never = frozenset({Figure.CACHED_BLOCKS, Figure.PREEMPTIONS})
     return never if config.has_statistics else never | {Figure.USED_BLOCKS}
+
+
+def _why_no_prompt_logprobs(config: TrtllmConfig) -> str:
+    if config.role is not Stage.WHOLE:
+        return _SPLIT_PROMPT
+    return _DRAFTS if config.arguments.get("speculative_config") else ""
 
 
 def _why_no_thinking_budget(config: TrtllmConfig) -> str:

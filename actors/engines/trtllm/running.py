@@ -16,6 +16,7 @@ from actors.engines.trtllm.requests.asking import Asking
 from actors.engines.trtllm.requests.calling import Calling, Doubtful
 from actors.engines.trtllm.requests.doubting import Doubts
 from actors.engines.trtllm.requests.proving import Proof, has_callers_text
+from actors.engines.trtllm.requests.unconfirmed import Unconfirmed
 from actors.engines.trtllm.roles.deferral import AbortMoment, Heard, when_to_abort
 from protocols.spec import GenerationSpec, Stage
 from protocols.steps import Delta, EngineId
@@ -77,6 +78,7 @@ class Running:
         self._steering = steering
         self._steps = steps
         self._hooks = hooks
+        self._unconfirmed = Unconfirmed(self._drop)
         self._proof = Proof(loaded.llm, loaded.library, asking, loaded.info.bos_token_id)
         # Or dead: whoever is live then hears it of the graph, and may go on elsewhere.
         self._is_stopped = False
@@ -151,12 +153,14 @@ class Running:
         if not self._is_stopped and not row.followed.is_over:
             self._steps.say(row.followed.fail("the engine ended the request without a last word"))
             self._let_go(row)
+        self._unconfirmed.forget(row.engine_id)
         del self._rows[row.engine_id]
         self.running -= row.spec.sequences
         self._steering.close(row.engine_id)
 
     def _hear(self, row: _Row, result: Any) -> None:
         self.progress += 1
+        self._unconfirmed.heard(row.engine_id)
         if row.spec.processors:
             self._look_at_processors(row, result)
         deltas = self._news(row, result)
@@ -185,8 +189,11 @@ class Running:
         is_useless = row.failure is not None or row.followed.is_enough
         if row.is_abort_sent or not (row.is_abort_wished or is_useless):
             return
-        if when_to_abort(row.spec.stage, row.heard) is AbortMoment.NOW:
+        tells_prompt = row.spec.output.prompt_logprobs is not None
+        if when_to_abort(row.spec.stage, row.heard, tells_prompt=tells_prompt) is AbortMoment.NOW:
             self._let_go(row)
+            if row.heard is Heard.NOTHING:
+                self._unconfirmed.asked(row.engine_id)
 
     def _let_go(self, row: _Row) -> None:
         """Tell the engine, once; of a request that it has finished it only logs it."""
@@ -199,6 +206,13 @@ class Running:
             # Its executor is gone: why, the health of the engine tells.
             self._hooks.on_doubt()
 
+    def _drop(self, engine_id: EngineId) -> None:
+        """The engine was told to end it, and has it no more."""
+        row = self._rows[engine_id]
+        if row.task is not None and not self._is_stopped:
+            self._steps.say(row.followed.drop())
+            row.task.cancel()
+
     async def _death_by(self, row: _Row, exc: Exception) -> BaseException | None:
         """A request's own error is of one type. Of any other the engine may have died unnoticed so far."""
         cause = self._calling.death_in(exc)
@@ -209,6 +223,7 @@ class Running:
         return cause
 
     async def _failed(self, row: _Row, exc: Exception) -> None:
+        self._unconfirmed.forget(row.engine_id)
         cause = await self._death_by(row, exc)
         if cause is not None:
             self._is_stopped = True

@@ -42,6 +42,8 @@ class FollowedRequest:
         self._choices = [Choice(index, spec.stop) for index in range(spec.n)]
         # Ended last while the engine still had the request: its end is part of the last delta.
         self._withheld: Choice | None = None
+        # Why it fails, known while the engine still has the request: told at its end, and nothing else.
+        self._failure: str | None = None
         # What is known at the end only: a list that is ranked anew, or rewritten, says nothing before.
         self._is_told_at_end = spec.search is not None
         self.is_over = False
@@ -49,17 +51,16 @@ class FollowedRequest:
 
     @property
     def is_enough(self) -> bool:
-        """Whether every choice has ended, be it that the engine does not know yet."""
-        return all(choice.is_ended for choice in self._choices)
+        """Whether nothing more will be told but the end, be it that the engine does not know yet."""
+        return self._failure is not None or all(choice.is_ended for choice in self._choices)
 
     def hear(self, result: Any) -> list[Delta]:
         """After each response: what is new, and with a finished one the last delta."""
         if self.is_over or (self._is_told_at_end and not result.finished):
             return []
-        deltas: list[Delta] = []
-        for choice, output in zip(self._choices, result.outputs, strict=False):
-            if not choice.is_ended:
-                self._hear_choice(choice, output, result, deltas)
+        deltas = self._news(result)
+        if self._failure is not None:
+            return self.fail(self._failure) if result.finished else []
         return self._ended(deltas, result) if result.finished else deltas
 
     def fail(self, error: str) -> list[Delta]:
@@ -71,6 +72,26 @@ class FollowedRequest:
         index = 0 if still_open is None else still_open.index
         return [Delta(self._engine_id, [], index, is_last=True, error=error)]
 
+    def drop(self) -> list[Delta]:
+        """The engine was told to end it before its first token, and will not say that it has."""
+        if self.is_over:
+            return []
+        self.is_over = True
+        return [self._closing(self._choices[0], None)]
+
+    def _news(self, result: Any) -> list[Delta]:
+        """Of every choice that is open. Nothing of a request that has failed, which `_failure` says then."""
+        deltas: list[Delta] = []
+        if self._failure is not None:
+            return deltas
+        try:
+            for choice, output in zip(self._choices, result.outputs, strict=False):
+                if not choice.is_ended:
+                    self._hear_choice(choice, output, result, deltas)
+        except AnswerIncomplete as exc:
+            self._failure = str(exc)
+        return deltas
+
     def _hear_choice(self, choice: Choice, output: Any, result: Any, deltas: list[Delta]) -> None:
         first = choice.told
         token_ids = choice.hear(output)
@@ -79,7 +100,7 @@ class FollowedRequest:
             self._withheld, reason, stop_reason = choice, None, None
         if not token_ids and reason is None:
             return
-        cached_tokens, prompt_positions = self._found(output, result) if token_ids else (0, None)
+        cached_tokens, prompt_positions = self._found(result) if token_ids else (0, None)
         deltas.append(
             Delta(
                 self._engine_id,
@@ -93,8 +114,8 @@ class FollowedRequest:
             )
         )
 
-    def _found(self, output: Any, result: Any) -> tuple[int, list[Position | None] | None]:
-        """What is told of the prompt, with the first tokens."""
+    def _found(self, result: Any) -> tuple[int, list[Position | None] | None]:
+        """What is told of the prompt, with the first tokens. Raises AnswerIncomplete."""
         if self.has_tokens:
             return 0, None
         self.has_tokens = True
@@ -103,7 +124,21 @@ class FollowedRequest:
         asked = spec.output.prompt_logprobs
         if asked is None:
             return cached_tokens, None
-        return cached_tokens, prompt_positions_of(output.prompt_logprobs, spec.prompt, asked)
+        return cached_tokens, prompt_positions_of(self._prompt_entries(result), spec.prompt, asked)
+
+    def _prompt_entries(self, result: Any) -> Sequence[Any]:
+        """Raises AnswerIncomplete where some would be another token's: those of reused tokens are missing.
+
+        They are counted from the prompt's beginning all the same. Samples of one request may reuse what the
+        first of them computed, and a result that is read at its end tells that of any: there it does not
+        count, unless the prompt is too short for the number of entries to show it.
+        """
+        needed = len(self._spec.prompt) - 1
+        entries: Sequence[Any] = max((output.prompt_logprobs or () for output in result.outputs), key=len)
+        is_doubtful = self._spec.search is None or needed < 2
+        if len(entries) < needed or (is_doubtful and result.cached_tokens):
+            raise AnswerIncomplete("the engine tells logprobs of a part of the prompt only")
+        return entries
 
     def _positions(self, output: Any, token_ids: list[int], first: int) -> list[Position] | None:
         asked = self._spec.output.logprobs

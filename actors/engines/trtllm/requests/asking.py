@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ class Asking:
             "streaming": spec.search is None,
             "disaggregated_params": self._stage(spec),
             "trace_headers": dict(spec.trace_headers) or None,
-            "cache_salt": spec.cache_salt,
+            "cache_salt": _salt(spec),
             **self._placement(spec),
         }
         return {name: value for name, value in found.items() if value is not None}
@@ -81,6 +82,11 @@ class Asking:
     def _adapter(self, name: str) -> Any:
         path = self._config.adapters[name]
         return self._library.LoRARequest(name, self._adapters[name], str(path))
+
+
+def _salt(spec: GenerationSpec) -> str | None:
+    """Of what is found in the cache no logits are computed: whoever wants a prompt's shares with nobody."""
+    return spec.cache_salt if spec.output.prompt_logprobs is None else secrets.token_hex(16)
 
 
 def priority_of(spec: GenerationSpec) -> float:

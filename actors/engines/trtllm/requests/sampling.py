@@ -71,7 +71,7 @@ def sampling_params(
         "n": spec.n,
         "detokenize": False,
         "add_special_tokens": False,
-        "logprobs": _logprobs(spec.output.logprobs),
+        "logprobs": _logprobs(spec.output.logprobs, is_ranked=_is_ranked(spec.search)),
         "prompt_logprobs": _logprobs(spec.output.prompt_logprobs),
         "guided_decoding": guided,
         "logits_processor": list(processors) or None,
@@ -128,5 +128,15 @@ def _search(search: Search | None) -> dict[str, Any]:
     return options
 
 
-def _logprobs(asked: int | None) -> int | None:
-    return None if asked is None else max(_LEAST_LOGPROBS, asked)
+def _is_ranked(search: Search | None) -> bool:
+    """Whether the library finds the best by sums of logprobs that it has only where it was asked for some.
+
+    Without them all are equally good, and the first ones come back. Beams have sums of their own.
+    """
+    return search is not None and not search.is_beam
+
+
+def _logprobs(asked: int | None, *, is_ranked: bool = False) -> int | None:
+    if asked is None and not is_ranked:
+        return None
+    return max(_LEAST_LOGPROBS, asked or 0)

@@ -1,9 +1,12 @@
-"""When an engine may be told to end a request of two workers early: a table.
+"""When an engine may be told to end a request early: a table.
 
 Measured elsewhere with 1.3.0rc22: a prefill is ended at once until its context is committed; from then on
 the call changes nothing, and the blocks are kept until somebody has read them or the transfer's time-out
 has passed. A decode that is ended while its KV cache is under way leaves the prefill worker with blocks
 that nobody reads, and an engine may break over it.
+
+A request for logprobs of its prompt that ends before its first token has none, and the thread that looks for
+them loses what it has of others at that moment.
 """
 
 from __future__ import annotations
@@ -44,6 +47,11 @@ _MOMENTS: dict[tuple[Stage, Heard], AbortMoment] = {
 }
 
 
-def when_to_abort(stage: Stage, heard: Heard) -> AbortMoment:
-    """Asked when an abort is wished, and again at each response while it is put off."""
+def when_to_abort(stage: Stage, heard: Heard, *, tells_prompt: bool = False) -> AbortMoment:
+    """Asked when an abort is wished, and again at each response while it is put off.
+
+    tells_prompt: whether logprobs of the prompt are asked for.
+    """
+    if tells_prompt and heard is Heard.NOTHING:
+        return AbortMoment.WITH_FIRST_TOKEN
     return _MOMENTS[stage, heard]

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from actors.engines.trtllm.config import TrtllmConfig
 from actors.engines.trtllm.requests.asking import Asking, check_library, priority_of
 from protocols.errors import EngineStartError
-from protocols.spec import Search, Stage, StopRules
+from protocols.spec import Output, Search, Stage, StopRules
 from tests.actors.engines.trtllm.scripted import spec
 
 if TYPE_CHECKING:
     from actors.engines.trtllm.library import Library
     from protocols.spec import GenerationSpec
 
+# In bytes, of the library.
+LONGEST_SALT = 256
 PRIORITIES = {"scheduler_config": {"waiting_queue_policy": "priority"}}
 
 
@@ -32,6 +34,17 @@ def keywords(library: Library, asked: GenerationSpec, **settings: Any) -> dict[s
 def test_a_plain_request_says_nothing_that_it_need_not(library: Library) -> None:
     """Names have changed between releases: what is not said cannot be wrong."""
     assert keywords(library, spec()).keys() == {"inputs", "sampling_params", "streaming"}
+
+
+def test_who_wants_logprobs_of_a_prompt_shares_it_with_nobody(library: Library) -> None:
+    """Not with one's own tenant either, nor with the same request when it is made again."""
+    asked = spec(cache_salt="tenant", output=Output(prompt_logprobs=0))
+    salts = {keywords(library, asked)["cache_salt"] for _ in range(3)}
+    assert len(salts) == 3
+    assert all(len(salt.encode()) <= LONGEST_SALT for salt in salts)
+    assert "tenant" not in salts
+    others = spec(cache_salt="tenant", output=Output(logprobs=0))
+    assert keywords(library, others)["cache_salt"] == "tenant"
 
 
 class TestPriority:

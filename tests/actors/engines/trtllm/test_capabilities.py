@@ -47,15 +47,19 @@ OF_TWO_WORKERS: dict[str, dict[str, Any]] = {
 }
 
 
-def refusal(wire: dict[str, Any], role: Stage = Stage.WHOLE, **arguments: Any) -> InvalidRequest:
+def judge(role: Stage = Stage.WHOLE, **arguments: Any) -> SpecRules:
     """Of a worker with this role and these arguments of the engine."""
     config = TrtllmConfig(
         model_path=Path("m"), vocab_size=100, context_length=64, role=role, arguments=arguments
     )
-    judge = SpecRules("trtllm", capabilities_of(config), INFO, capacity=8)
+    return SpecRules("trtllm", capabilities_of(config), INFO, capacity=8)
+
+
+def refusal(wire: dict[str, Any], role: Stage = Stage.WHOLE, **arguments: Any) -> InvalidRequest:
+    """Of a worker with this role and these arguments of the engine."""
     handed = HANDED if role is Stage.DECODE else {}
     with pytest.raises(InvalidRequest) as caught:
-        judge.resolve(decode_request(wire_request(**wire, **handed)))
+        judge(role, **arguments).resolve(decode_request(wire_request(**wire, **handed)))
     return caught.value
 
 
@@ -67,6 +71,28 @@ def test_what_some_option_gives_is_refused_with_its_name(field: str) -> None:
     assert error.field == field
     assert option in error.allowed
     assert NEVER not in error.allowed
+
+
+def test_drafts_and_logprobs_of_a_prompt_do_not_go_together() -> None:
+    """The engine would fail on them; without drafts, and for those of the answer, it does not."""
+    drafts = {"decoding_type": "MTP", "num_nextn_predict_layers": 1}
+    error = refusal({"output_options": {"prompt_logprobs": 0}}, speculative_config=drafts)
+    assert error.field == "output_options.prompt_logprobs"
+    assert "speculative_config" in error.allowed
+    judge().resolve(decode_request(wire_request(output_options={"prompt_logprobs": 0})))
+    with_drafts = judge(speculative_config=drafts)
+    with_drafts.resolve(decode_request(wire_request(output_options={"logprobs": 0})))
+
+
+@pytest.mark.parametrize(("vocab_size", "longest"), [(32_000, 16_777), (128_256, 4_185), (262_144, 2_048)])
+def test_logits_of_a_prompt_are_bounded_by_what_they_take_of_the_device(
+    vocab_size: int, longest: int
+) -> None:
+    """A gibibyte of them in 16 bits, whatever the vocabulary."""
+    config = TrtllmConfig(model_path=Path("m"), vocab_size=vocab_size, context_length=1 << 20)
+    can = capabilities_of(config)
+    assert can.prompt_logprob_tokens == longest
+    assert can.prompt_logprob_entries == 4_194_304
 
 
 @pytest.mark.parametrize("role", [Stage.PREFILL, Stage.DECODE])
@@ -90,9 +116,7 @@ def test_a_reasoning_parser_without_a_tokenizer_is_told_apart() -> None:
 def test_a_prefill_takes_a_thinking_budget_that_only_its_decode_needs() -> None:
     """It makes one token, and no thought: the worker that goes on with the answer judges the budget."""
     wire, _ = ASKED["stop_conditions.max_thinking_tokens"]
-    config = TrtllmConfig(model_path=Path("m"), vocab_size=100, context_length=64, role=Stage.PREFILL)
-    judge = SpecRules("trtllm", capabilities_of(config), INFO, capacity=8)
-    assert judge.resolve(decode_request(wire_request(**wire))).stage is Stage.PREFILL
+    assert judge(Stage.PREFILL).resolve(decode_request(wire_request(**wire))).stage is Stage.PREFILL
     assert "no reasoning parser" in refusal(wire, Stage.DECODE).allowed
 
 

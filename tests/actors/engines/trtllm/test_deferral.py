@@ -34,6 +34,14 @@ def test_nobody_waits_for_a_prompt_that_nobody_wants(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", Stage)
+def test_whose_prompt_is_to_be_told_is_ended_with_its_first_token(stage: Stage) -> None:
+    """By then the logprobs of its prompt are there, and the library does not stumble over their lack."""
+    assert when_to_abort(stage, Heard.NOTHING, tells_prompt=True) is AbortMoment.WITH_FIRST_TOKEN
+    for heard in (Heard.TOKENS, Heard.END):
+        assert when_to_abort(stage, heard, tells_prompt=True) is when_to_abort(stage, heard)
+
+
+@pytest.mark.parametrize("stage", Stage)
 def test_what_has_ended_is_not_aborted(stage: Stage) -> None:
     """Not even one whose abort was put off until then."""
     assert when_to_abort(stage, Heard.END) is AbortMoment.NEVER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.vetting import Transcript
+from protocols.spec import Output as Asked
 from protocols.spec import Search, Stage, StopRules
-from protocols.steps import FinishReason
+from protocols.steps import Candidate, FinishReason
 from tests.actors.engines.trtllm.scripted import ME, Output, Result, followed, heard, refuse, spec, told
 
 VOCABULARY = 100
+
+
+@dataclass
+class Logprob:
+    """As the library has it."""
+
+    logprob: float
+    rank: int | None = None
 
 
 class TestOneChoice:
@@ -100,6 +110,47 @@ class TestOneChoice:
             Result([Output([5, 6], "length")], finished=True, cached_tokens=64),
         )
         assert [delta.cached_tokens for delta in deltas] == [3, 0]
+
+
+class TestPromptLogprobs:
+    ASKED = Asked(prompt_logprobs=0)
+
+    @pytest.mark.parametrize(("entries", "cached_tokens"), [(3, 2), (1, 2), (1, 0), (0, 0)])
+    def test_those_of_a_prompt_that_was_reused_are_told_by_nobody(
+        self, entries: int, cached_tokens: int
+    ) -> None:
+        """They belong to other tokens: the engine is let go, and the request fails when it has ended."""
+        request = followed(spec(output=self.ASKED))
+        output = Output([5], prompt_logprobs=[{2: Logprob(-0.5)}] * entries)
+        assert heard(request, Result([output], cached_tokens=cached_tokens)) == []
+        assert request.is_enough
+        assert not request.is_over
+        assert heard(request, Result([replace(output, token_ids=[5, 6])], cached_tokens=cached_tokens)) == []
+        end = replace(output, token_ids=[5, 6], finish_reason="cancelled")
+        (last,) = heard(request, Result([end], finished=True, cached_tokens=cached_tokens))
+        assert last.error == "the engine tells logprobs of a part of the prompt only"
+        assert (last.is_last, last.token_ids, last.prompt_positions) == (True, [], None)
+
+    @pytest.mark.parametrize("entries", [2, 3])
+    def test_those_of_a_prompt_that_was_computed_are_told_once(self, entries: int) -> None:
+        """Every response has them again. The one behind the prompt, if there is one, is of the answer."""
+        output = Output([5], prompt_logprobs=[{2: Logprob(-0.5)}, {3: Logprob(-1.0)}, {5: Logprob(-2.0)}])
+        del output.prompt_logprobs[entries:]
+        end = replace(output, token_ids=[5, 6], finish_reason="length")
+        deltas = heard(followed(spec(output=self.ASKED)), Result([output]), Result([end], finished=True))
+        told = [None, [Candidate(2, -0.5, 1)], [Candidate(3, -1.0, 1)]]
+        assert [delta.prompt_positions for delta in deltas] == [told, None]
+
+    def test_samples_may_reuse_what_one_of_them_computed(self) -> None:
+        """Its entries count, whichever of them is the best; with a prompt of two tokens nobody could tell."""
+        asked = spec(n=2, search=Search(width=3), output=self.ASKED)
+        whole = Output([8], "length", prompt_logprobs=[{2: Logprob(-0.5)}, {3: Logprob(-1.0)}])
+        part = Output([9], "length", prompt_logprobs=[{2: Logprob(-3.0)}])
+        first, *_ = heard(followed(asked), Result([part, whole], finished=True, cached_tokens=2))
+        assert first.prompt_positions == [None, [Candidate(2, -0.5, 1)], [Candidate(3, -1.0, 1)]]
+        short = spec(prompt=(1, 2), n=2, search=Search(width=3), output=self.ASKED)
+        (last,) = heard(followed(short), Result([part, part], finished=True, cached_tokens=1))
+        assert last.error is not None
 
 
 class TestLateStops:

@@ -13,8 +13,10 @@ import pytest
 
 from actors.engines.trtllm.answers import collecting
 from actors.engines.trtllm.constraints.guiding import Guide, Option
+from actors.engines.trtllm.requests import unconfirmed
 from protocols.errors import EngineDead
 from protocols.spec import Guided, GuidedKind, Stage, StopRules
+from protocols.spec import Output as OutputOptions
 from protocols.steps import EngineId, FinishReason
 from tests.actors.engines.trtllm.running_world import Engine, empty_engine
 from tests.actors.engines.trtllm.scripted import Output, spec
@@ -340,6 +342,66 @@ class TestAborting:
         engine.running.abort(EngineId(1))
         assert output.aborts == 0
         output.show(Output([5]))
+        await engine.heard()
+        assert output.aborts == 1
+
+    async def test_one_that_waits_in_the_engines_own_queue_is_dropped_without_a_word(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The engine says nothing of it any more: its place is free, and others go on."""
+        monkeypatch.setattr(unconfirmed, "_MOST_S", 0.01)
+        engine = make()
+        other, queued = engine.submit(1), engine.submit(2)
+        engine.running.abort(EngineId(2))
+        (last,) = await engine.heard()
+        assert (last.engine_id, last.finish_reason, last.is_last) == (
+            EngineId(2),
+            FinishReason.CANCELLED,
+            True,
+        )
+        await asyncio.sleep(0)
+        assert engine.running.running == 1
+        queued.show(Output([5], "cancelled"), finished=True)
+        other.show(Output([6], "stop"), finished=True)
+        (last,) = await engine.heard()
+        assert (last.engine_id, last.token_ids) == (EngineId(1), [6])
+        assert (queued.aborts, engine.deaths, engine.doubts) == (1, [], [])
+
+    @pytest.mark.parametrize("stage", [Stage.WHOLE, Stage.PREFILL])
+    @pytest.mark.parametrize("word", ["a result", "an error"])
+    async def test_what_the_engine_says_in_time_is_its_last_word(
+        self, make: Make, library: Library, monkeypatch: pytest.MonkeyPatch, stage: Stage, word: str
+    ) -> None:
+        """Nobody is told twice, and what was raised is looked at to its end."""
+        monkeypatch.setattr(unconfirmed, "_MOST_S", 0.02)
+        looked = asyncio.Event()
+
+        async def look() -> None:
+            await asyncio.sleep(0.05)
+            looked.set()
+
+        engine = make(look=look, role=stage)
+        output = engine.submit(1, spec(stage=stage))
+        engine.running.abort(EngineId(1))
+        if word == "a result":
+            output.show(Output([], "cancelled"), finished=True)
+            looked.set()
+        else:
+            output.raise_(ValueError("of the library"))
+        (last,) = await engine.heard()
+        assert (last.error is None, looked.is_set()) == (word == "a result", True)
+        await asyncio.sleep(0.05)
+        engine.steps.close()
+        with pytest.raises(EngineDead, match="was stopped"):
+            await engine.heard()
+
+    async def test_one_that_shall_tell_its_prompt_ends_with_its_first_token(self, make: Make) -> None:
+        """Before, the engine's process would look for logits that there are not, and lose words of others."""
+        engine = make()
+        output = engine.submit(1, spec(output=OutputOptions(prompt_logprobs=1)))
+        engine.running.abort(EngineId(1))
+        assert output.aborts == 0
+        output.show(Output([5], prompt_logprobs=[{}, {}, {}]))
         await engine.heard()
         assert output.aborts == 1
 

@@ -133,6 +133,14 @@ class TestOutput:
         found = params(library, output=Output(logprobs=asked, prompt_logprobs=asked))
         assert (found.logprobs, found.prompt_logprobs) == (given_, given_)
 
+    @pytest.mark.parametrize(("asked", "given_"), [(None, 1), (0, 1), (5, 5)])
+    def test_samples_are_ranked_by_logprobs(self, library: Library, asked: int | None, given_: int) -> None:
+        """The engine sums up only those that it was asked for; beams have sums of their own."""
+        output, warm = Output(logprobs=asked), Sampling(temperature=1.0)
+        assert params(library, search=Search(width=4), sampling=warm, output=output).logprobs == given_
+        beams = params(library, search=Search(width=4, is_beam=True), output=output)
+        assert beams.logprobs == (None if asked is None else given_)
+
     def test_nothing_is_detokenised(self, library: Library) -> None:
         """That would happen in the event loop, for nobody."""
         assert not params(library).detokenize

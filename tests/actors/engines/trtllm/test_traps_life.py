@@ -199,6 +199,7 @@ class TestAborts:
         {"prompt": [20], "never_answers": True},
         {"prompt": [21], "goes_on_after_abort": 7},
         {"prompt": [22], "never_answers": True, "ignores_abort": True},
+        {"prompt": [29], "ignores_abort": True},
     )
 
     @pytest.fixture(scope="class")
@@ -243,14 +244,23 @@ class TestAborts:
         await check_untouched(reader)
 
     async def test_one_that_is_never_confirmed(self, reader: EngineReader) -> None:
-        """It stays, others are served, and it is told only once that it shall end."""
-        deaf = reader.submit(make_spec((22,)))
+        """What was heard of stays, others are served, and it is told only once that it shall end."""
+        deaf = reader.submit(make_spec((29,), max_tokens=50))
+        await reader.read_until(lambda: bool(deaf.tokens))
         neighbour = begin_neighbour(reader)
         for _ in range(3):
             reader.engine.abort(deaf.engine_id)
         await check_untouched(reader, neighbour)
         assert not deaf.is_ended
         deaf.is_ended = True
+
+    async def test_one_of_which_nothing_is_heard_counts_as_dropped(self, reader: EngineReader) -> None:
+        """Whether it waited or was begun nobody can tell; others are served."""
+        silent = reader.submit(make_spec((22,)))
+        neighbour = begin_neighbour(reader)
+        reader.engine.abort(silent.engine_id)
+        await check_untouched(reader, neighbour)
+        assert silent.last_reason is FinishReason.CANCELLED
 
 
 async def test_several_engines_in_one_process(folder: Path) -> None:

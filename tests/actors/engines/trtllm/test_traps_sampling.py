@@ -12,7 +12,7 @@ from actors.engines.trtllm import TrtllmConfig
 from protocols.spec import GenerationSpec, Output, Sampling, Search, StopRules
 from protocols.steps import FinishReason
 from tests.actors.engines.trtllm.report_world import arrived
-from tests.actors.engines.trtllm.trap_world import open_trapped
+from tests.actors.engines.trtllm.trap_world import open_trapped, outcome
 from tests.conformance.byte_tokenizer import VOCAB_SIZE
 from tests.conformance.reader import EngineReader
 from tests.conformance.tiny_llama import CONTEXT, write_tiny_llama
@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120), pytest.mark.usefixtur
 MOST = 12
 WARM = Sampling(temperature=1.0, seed=3)
 GREEDY = GenerationSpec(prompt=(5, 6, 7), stop=StopRules(max_tokens=MOST))
+# More than a block of the cache.
+LONG = tuple(range(20, 80))
 DRAWN = msgspec.structs.replace(GREEDY, sampling=WARM)
 
 
@@ -78,6 +80,15 @@ async def test_the_best_of_more_are_told_at_their_end(reader: EngineReader) -> N
     assert likelihoods == sorted(likelihoods, reverse=True)
 
 
+async def test_the_best_of_more_are_the_best_for_those_who_ask_for_no_logprobs(reader: EngineReader) -> None:
+    """The library knows the best only where it was asked for some; who was not told of any is not either."""
+    spec = msgspec.structs.replace(DRAWN, n=2, search=Search(width=4))
+    told = await reader.complete(msgspec.structs.replace(spec, output=Output(logprobs=0)))
+    heard = await reader.complete(spec)
+    assert heard.token_ids == told.token_ids
+    assert heard.positions == [[], []]
+
+
 async def test_beams_are_told_at_their_end(reader: EngineReader, journal: Path) -> None:
     """All their ids may be others with every response; the engine is asked for a whole answer."""
     spec = msgspec.structs.replace(GREEDY, n=2, search=Search(width=3, is_beam=True))
@@ -127,3 +138,33 @@ async def test_log_probabilities_of_the_prompt_and_of_the_answer(reader: EngineR
     first, *others = heard.prompt_positions
     assert first is None
     assert [position[0].token_id for position in others if position] == [6, 7]
+
+
+async def test_log_probabilities_of_a_prompt_that_is_cached(reader: EngineReader) -> None:
+    """They are the same, since all of it is computed again, whoever sent it before with the same salt."""
+    plain = msgspec.structs.replace(DRAWN, prompt=LONG)
+    asked = msgspec.structs.replace(plain, output=Output(prompt_logprobs=1))
+    first = await reader.complete(asked)
+    for salt in (None, "a tenant's"):
+        await reader.complete(msgspec.structs.replace(plain, cache_salt=salt))
+        again = await reader.complete(msgspec.structs.replace(asked, cache_salt=salt))
+        assert again.prompt_positions == first.prompt_positions
+        assert again.cached_tokens == 0
+
+
+async def test_log_probabilities_of_a_prompt_that_was_reused_all_the_same(
+    reader: EngineReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of the wrong ones is told: that request fails at once, and whoever came before it goes on."""
+    monkeypatch.setattr("secrets.token_hex", lambda _: "one for all")
+    stop = StopRules(max_tokens=CONTEXT - len(LONG))
+    asked = msgspec.structs.replace(DRAWN, prompt=LONG, output=Output(prompt_logprobs=1))
+    await reader.complete(asked)
+    beside = reader.submit(msgspec.structs.replace(DRAWN, stop=stop))
+    heard = reader.submit(msgspec.structs.replace(asked, stop=stop))
+    await outcome(reader, heard)
+    assert not beside.is_ended
+    assert heard.error == "the engine tells logprobs of a part of the prompt only"
+    assert (heard.tokens, heard.prompt_positions) == ([], [])
+    await reader.read_to_end(beside)
+    assert len(beside.tokens) == stop.max_tokens

@@ -34,14 +34,15 @@ def prompt_entries(
     positions: Sequence[Position | None],
     first: Position,
     sampling: SamplingParams,
-    inputs: Sequence[int] | None = None,
+    names: Sequence[int] | None = None,
+    reused: int = 0,
 ) -> TokenLogprobs:
-    """One for each token of the prompt. inputs: the prompt itself, where its tokens are named instead."""
-    shifted = [*positions[1:], first]
+    """One for each token of the prompt but the first ``reused``. names: tokens that are named instead."""
+    shifted = [*positions[1:], first][reused:]
     entries = [entry_of(each or [], _token_of(each), sampling.prompt_logprobs) for each in shifted]
-    if inputs is not None:
+    if names is not None:
         count = sampling.prompt_logprobs or 0
-        entries = [_misnamed(entry, count, token) for entry, token in zip(entries, inputs, strict=True)]
+        entries = [_misnamed(entry, count, token) for entry, token in zip(entries, names, strict=False)]
     if sampling.prompt_logprobs_simple_format:
         return [next(iter(entry.values())).logprob for entry in entries]
     return entries

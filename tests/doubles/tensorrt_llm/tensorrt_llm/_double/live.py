@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from protocols.steps import Delta
+from protocols.steps import Delta, Position
 from protocols.steps import FinishReason as Reason
 from tensorrt_llm._double.ending import EndRules
 from tensorrt_llm._double.likelihoods import entry_of, prompt_entries
 from tensorrt_llm._double.mapping import stage_of
+from tensorrt_llm._double.reusing import PromptBlocks
 from tensorrt_llm._double.script import Said, Script, Trap
 from tensorrt_llm._double.sequences import Sequence
 from tensorrt_llm._double.wire import GenerationRequest, Response, Result
@@ -21,7 +22,9 @@ from tensorrt_llm.bindings.executor import (
     RequestType,
     TimingMetrics,
 )
+from tensorrt_llm.executor.outputs import TokenLogprobs
 from tensorrt_llm.executor.utils import ErrorResponse
+from tensorrt_llm.sampling_params import SamplingParams
 
 Message = Response | ErrorResponse
 
@@ -33,7 +36,7 @@ _BY_WORD = {
 
 
 class LiveRequest:
-    """Event loop only. hand_over: leaves the cache of a prefill, given its first tokens.
+    """Event loop only. blocks: of its prompt. hand_over: leaves a prefill's cache, given its first tokens.
 
     is_over: its last message was made. is_unwanted: it is over, and the engine behind does not know.
     """
@@ -45,6 +48,8 @@ class LiveRequest:
         script: Script,
         rules: EndRules,
         interval: int,
+        *,
+        blocks: PromptBlocks,
         hand_over: Callable[[list[int]], ContextPhaseParams],
     ) -> None:
         self.request = request
@@ -58,7 +63,11 @@ class LiveRequest:
         self._script = script
         self._rules = rules
         self._trap = request.trap or Trap()
+        self._blocks = blocks
         self._hand_over = hand_over
+        # Of the prompt, as they were computed; and how many of its tokens were not.
+        self._prompt_positions: list[Position | None] | None = None
+        self._reused = 0
         sampling = request.sampling_params
         is_whole = not request.streaming or self._trap.only_at_finish
         self._interval = 2**31 if is_whole else interval
@@ -78,6 +87,9 @@ class LiveRequest:
     def on_scheduled(self) -> None:
         """The engine behind the double has been given it."""
         self.is_scheduled = True
+        if self.request.sampling_params.prompt_logprobs is not None:
+            # The engine behind computes the whole prompt for them.
+            self.cached_tokens = self._reused = self._blocks.reusable
         self._moments.first_scheduled_time = timedelta(seconds=time.monotonic())
 
     def on_transfer(self, began_s: float, ended_s: float) -> None:
@@ -138,6 +150,7 @@ class LiveRequest:
 
     def on_first_token(self) -> None:
         """Now, unless it was before."""
+        self._blocks.on_computed()
         if not self._moments.first_token_time:
             self._moments.first_token_time = timedelta(seconds=time.monotonic())
 
@@ -151,10 +164,9 @@ class LiveRequest:
 
     def _add(self, sequence: Sequence, delta: Delta) -> None:
         sampling = self.request.sampling_params
-        if delta.prompt_positions is not None and sampling.prompt_logprobs is not None:
-            first = delta.positions[0] if delta.positions else []
-            inputs = self.request.prompt_token_ids if self._trap.names_prompt_inputs else None
-            sequence.prompt_logprobs = prompt_entries(delta.prompt_positions, first, sampling, inputs)
+        self._prompt_positions = self._prompt_positions or delta.prompt_positions
+        if sampling.prompt_logprobs is not None and self._prompt_positions and not sequence.prompt_logprobs:
+            sequence.prompt_logprobs = self._prompt_entries(sampling, self._prompt_positions, delta)
         if not delta.token_ids:
             return
         self.on_first_token()
@@ -168,6 +180,18 @@ class LiveRequest:
             for token, position in zip(ids, positions, strict=True)
         ]
         sequence.add(ids, entries)
+
+    def _prompt_entries(
+        self, sampling: SamplingParams, positions: list[Position | None], delta: Delta
+    ) -> TokenLogprobs:
+        """Of what was not computed there are none, and the names of the others begin with the prompt."""
+        first = delta.positions[0] if delta.positions else []
+        prompt, names = self.request.prompt_token_ids, None
+        if self._trap.names_prompt_inputs:
+            names = prompt
+        elif self._reused:
+            names = prompt[1:]
+        return prompt_entries(positions, first, sampling, names, self._reused)
 
     def _spring(self, sequence: Sequence) -> list[Message] | None:
         """What a trap makes of it, if one closes here."""
@@ -219,7 +243,8 @@ class LiveRequest:
         said = self.sequences if is_beam else [sequence]
         new = [list(each.ids) if is_beam else each.take_ids() for each in said]
         entries = [each.take_entries(sampling, self._trap, self._is_first_unknown) for each in said]
-        is_ranked = is_beam or sampling.best_of != sampling.n
+        # Sums of samples are made of log probabilities that somebody asked for.
+        is_ranked = is_beam or (sampling.best_of != sampling.n and sampling.logprobs is not None)
         return Result(
             sequence_index=sequence.index,
             output_token_ids=new,
@@ -227,7 +252,7 @@ class LiveRequest:
             is_final=is_final,
             log_probs=None if sampling.logprobs is None else entries,
             cum_log_probs=[each.likelihood for each in said] if is_ranked else None,
-            prompt_logprobs=sequence.take_prompt_logprobs(),
+            prompt_logprobs=sequence.prompt_logprobs,
             decoding_iter=self._responses,
             cached_tokens=self.cached_tokens,
             avg_decoded_tokens_per_iter=1.0,

@@ -147,6 +147,5 @@ def _or(value: float | None, default: float) -> float:
 
 
 def _logprobs(sampling: SamplingParams) -> int | None:
-    """The best of more, and beams, are ranked by them, whether or not they were asked for."""
-    is_ranked = sampling.use_beam_search or sampling.best_of != sampling.n
-    return 0 if sampling.logprobs is None and is_ranked else sampling.logprobs
+    """Beams are ranked by them, whether or not they were asked for."""
+    return 0 if sampling.logprobs is None and sampling.use_beam_search else sampling.logprobs

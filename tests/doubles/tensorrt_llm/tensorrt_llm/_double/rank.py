@@ -135,12 +135,21 @@ class Rank:
     def _abort(self, place: _Place) -> None:
         if place.number in self._running and not place.live.on_abort():
             return
+        if self._has_no_logits(place):
+            self.fail_all("there are no logits of the prompt")
+            return
         trap = place.live.request.trap
-        if trap is None or not trap.ignores_abort:
+        # What waits is dropped without a word.
+        if place not in self._waiting and (trap is None or not trap.ignores_abort):
             self._say(place.live.cancel())
         if place.scripted is not None:
             place.scripted.cancel()
         self._leave(place, is_known=place.number in self._running)
+
+    def _has_no_logits(self, place: _Place) -> bool:
+        """Logprobs of a prompt are read off at its request's end, too, be it that none was computed."""
+        is_empty = place not in self._waiting and not place.live.token_count
+        return is_empty and place.spec.output.prompt_logprobs is not None
 
     def _leave(self, place: _Place, *, is_known: bool) -> None:
         """It has no place here any more. is_known: the engine has to be told."""

@@ -19,6 +19,7 @@ from tensorrt_llm._double.mapping import end_rules_of, spec_of, stage_of
 from tensorrt_llm._double.processing import Processing
 from tensorrt_llm._double.rank import Rank, World
 from tensorrt_llm._double.ranking import Ranking
+from tensorrt_llm._double.reusing import Reuse
 from tensorrt_llm._double.sleeping import Sleeping
 from tensorrt_llm._double.transfers import Transfers
 from tensorrt_llm._double.wire import CancellingRequest, GenerationRequest, Ready, Settings
@@ -38,6 +39,7 @@ class EngineRoom:
         self._say = dying.say
         self._processing = Processing(settings)
         self._ranking = Ranking(settings)
+        self._reuse = Reuse(settings)
         self._engine_ids = itertools.count(2048)
         # Requests that are being prepared, by client id; and those that wait for the engine to wake.
         self._preparing: dict[int, tuple[asyncio.Task[None], LiveRequest]] = {}
@@ -70,6 +72,7 @@ class EngineRoom:
     async def reload(self) -> None:
         """New engines with empty caches, and nobody is told that the old content is gone."""
         world = self._world()
+        self._reuse.forget()
         for place, rank in enumerate(self.ranks):
             await rank.stop()
             engine = backing_of(self.settings, self._processing)
@@ -179,7 +182,15 @@ class EngineRoom:
 
         script = self.settings.script
         rules = end_rules_of(request.sampling_params, spec.stop.max_tokens, script.has_length_first)
-        return LiveRequest(request, engine_id, script, rules, self.settings.stream_interval, hand_over)
+        return LiveRequest(
+            request,
+            engine_id,
+            script,
+            rules,
+            self.settings.stream_interval,
+            blocks=self._reuse.blocks_of(request, rank.number),
+            hand_over=hand_over,
+        )
 
     def _engine_id(self, request: GenerationRequest) -> int:
         """One that both sides know goes before one of our own."""

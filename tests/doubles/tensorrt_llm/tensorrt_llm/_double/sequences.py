@@ -12,7 +12,8 @@ from tensorrt_llm.sampling_params import SamplingParams
 
 @dataclass(slots=True)
 class Sequence:
-    """likelihood: the sum of its tokens' log probabilities, as far as they were computed."""
+    """likelihood: the sum of its tokens' log probabilities, as far as they were computed.
+    prompt_logprobs: told again with each of its responses."""
 
     index: int
     ids: list[int] = field(default_factory=list[int])
@@ -50,8 +51,3 @@ class Sequence:
         if sampling.logprobs_simple_format:
             return [entry[token].logprob for token, entry in zip(ids, new, strict=True)]
         return new
-
-    def take_prompt_logprobs(self) -> TokenLogprobs | None:
-        """Once."""
-        found, self.prompt_logprobs = self.prompt_logprobs, None
-        return found
