@@ -16,7 +16,10 @@ from actors.logprob_writer import LogprobWriter
 from actors.wakeup import Wakeup
 from protocols.chunks import GenerateChunk, usage_of
 from protocols.errors import InternalError, ServiceError
-from protocols.steps import Delta, FinishReason, Position
+from protocols.steps import Delta, EngineId, FinishReason, Position
+
+# In an outbox all is one request's.
+_OURS = EngineId(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,9 @@ class Outbox:
         self._clock = clock
         self._chunk_tokens = chunk_tokens
         self._on_flow = on_flow
-        self._waiting: deque[Delta] = deque()
+        # Of a delta that only goes on with one token, that token: a reader that is far behind costs a sixth.
+        self._waiting: deque[Delta | int] = deque()
+        self._put_index = self._taken_index = 0
         self.bound_tokens = 0
         self.waiting_tokens = 0
         self.taken_tokens = 0
@@ -70,8 +75,11 @@ class Outbox:
             return
         if not self._waiting:
             self.waiting_since_s = now_s
-        self._waiting.append(delta)
-        self.waiting_tokens += len(delta.token_ids)
+        token_ids, index = delta.token_ids, delta.index
+        is_bare = len(token_ids) == 1 and index == self._put_index and self.logprobs is None
+        self._waiting.append(token_ids[0] if is_bare and self._waiting else delta)
+        self._put_index = index
+        self.waiting_tokens += len(token_ids)
         if self.waiting_tokens >= self.bound_tokens and not self.is_held:
             self.is_held = True
             self._on_flow()
@@ -112,27 +120,32 @@ class Outbox:
     @property
     def chunks(self) -> int:
         """Taken, and what a reader that comes now makes of what waits; the last word's is among them."""
-        count, tokens = self._taken_chunks, 0
-        last: Delta | None = None
-        for delta in self._waiting:
-            tokens += len(delta.token_ids)
-            if last is None or not self._shares_chunk(last, delta) or tokens > self._chunk_tokens:
-                count, tokens = count + 1, len(delta.token_ids)
-            last = delta
-        return count + self._has_chunk_for_last_word(last)
+        # The one before is full: the first that waits begins a chunk.
+        count, tokens = self._taken_chunks, self._chunk_tokens
+        index, last = self._taken_index, None
+        for waiting in self._waiting:
+            size, is_same = 1, True
+            if isinstance(waiting, Delta):
+                size, is_same = len(waiting.token_ids), self._shares_chunk(index, last, waiting)
+                index, last = waiting.index, waiting
+            tokens += size
+            if not is_same or tokens > self._chunk_tokens:
+                count, tokens = count + 1, size
+        return count + self._has_chunk_for_last_word()
 
-    def _has_chunk_for_last_word(self, last: Delta | None) -> bool:
+    def _has_chunk_for_last_word(self) -> bool:
         """Errors are raised, and what waits of the same choice carries the end with it."""
         terminal = self.terminal
         if terminal is None or terminal.error is not None or self.is_drained:
             return False
-        return last is None or last.index != terminal.index
+        return not self._waiting or self._put_index != terminal.index
 
-    def _shares_chunk(self, one: Delta, other: Delta) -> bool:
-        """As `_merged`, which asks for every token, has it in its loop."""
-        if one.index != other.index:
+    def _shares_chunk(self, index: int, last: Delta | None, delta: Delta) -> bool:
+        """As `_merged`, which asks for every token, has it in its loop. index, last: of what is before it."""
+        if index != delta.index:
             return False
-        return self.logprobs is None or self.logprobs.is_told(one) == self.logprobs.is_told(other)
+        logprobs = self.logprobs
+        return logprobs is None or last is None or logprobs.is_told(last) == logprobs.is_told(delta)
 
     async def wait_terminal(self) -> None:
         """Reader: sleep until the last word is said (a reader that has left wants nothing else)."""
@@ -155,7 +168,10 @@ class Outbox:
         return self._closed({"token_ids": [], "index": terminal.index}, terminal)
 
     def _next_chunk(self) -> GenerateChunk:
-        first = self._waiting.popleft()
+        waiting = self._waiting.popleft()
+        # It goes on with what was taken last.
+        first = waiting if isinstance(waiting, Delta) else Delta(_OURS, [waiting], self._taken_index)
+        index = self._taken_index = first.index
         token_ids, positions = self._merged(first) if self._waiting else (first.token_ids, first.positions)
         self._taken_chunks += 1
         self.taken_tokens += len(token_ids)
@@ -166,11 +182,11 @@ class Outbox:
         if self.is_held and self.waiting_tokens <= self.bound_tokens // 2:
             self.is_held = False
             self._on_flow()
-        chunk: GenerateChunk = {"token_ids": token_ids, "index": first.index}
+        chunk: GenerateChunk = {"token_ids": token_ids, "index": index}
         if self.logprobs is not None:
             self.logprobs.write(chunk, positions or ())
         terminal = self.terminal
-        if terminal is None or self._waiting or terminal.error is not None or terminal.index != first.index:
+        if terminal is None or self._waiting or terminal.error is not None or terminal.index != index:
             return chunk
         self._last_word()
         return self._closed(chunk, terminal)
@@ -181,6 +197,12 @@ class Outbox:
         logprobs, positions = self.logprobs, list(first.positions or ())
         while self._waiting:
             delta = self._waiting[0]
+            if not isinstance(delta, Delta):
+                if len(token_ids) >= self._chunk_tokens:
+                    break
+                token_ids.append(delta)
+                self._waiting.popleft()
+                continue
             if delta.index != first.index or len(token_ids) + len(delta.token_ids) > self._chunk_tokens:
                 break
             if logprobs is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import count
+
 import anyio
 import pytest
 from hypothesis import example, given
@@ -57,6 +60,46 @@ def box() -> Box:
 
 
 class TestOrderAndMerging:
+    def test_an_answer_that_nobody_reads_is_kept_small(self) -> None:
+        """An engine that cannot be held says all of it, a token at a time: no object is kept for each."""
+        box, many = Box(bound_tokens=10**9), 10_000
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for token in range(1000, 1000 + many):
+                box.put(token)
+            kept = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert kept / many < 60
+        box.outbox.finish(STOP)
+        assert box.read().tokens == list(range(1000, 1000 + many))
+
+    @given(
+        puts=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1)), min_size=1, max_size=12),
+        taken=st.integers(0, 4),
+        cap=st.integers(1, 4),
+    )
+    def test_what_is_told_of_chunks_is_what_a_reader_gets(
+        self, puts: list[tuple[int, int]], taken: int, cap: int
+    ) -> None:
+        """Whatever waits, in whatever pieces, wherever the reader stands: tokens keep order and choice."""
+        box, numbers = Box(chunk_tokens=cap), count(1000)
+        said = [([next(numbers) for _ in range(size)], index) for size, index in puts]
+        for token_ids, index in said:
+            box.put(*token_ids, index=index)
+        taken = min(taken, box.outbox.chunks)
+        first = box.read(taken).chunks if taken else []
+        box.outbox.finish(STOP)
+        told = box.outbox.chunks
+        rest = box.read().chunks
+        assert told == len(first) + len(rest)
+        found: dict[int, list[int]] = {0: [], 1: []}
+        for chunk in (*first, *rest):
+            found[chunk["index"]] += chunk["token_ids"]
+        for index, tokens in found.items():
+            assert tokens == [token for token_ids, of in said if of == index for token in token_ids]
+
     def test_tokens_come_out_in_the_order_they_went_in(self, box: Box) -> None:
         """What was put first is delivered first."""
         for token in range(10):
