@@ -59,7 +59,8 @@ class Served:
         if self.is_trtllm:
             words = ["--engine", TRTLLM, "--guided-decoding-backend", "llguidance"]
         else:
-            words = ["--engine", "torch", "--threads", "1"]
+            # Of its own accord each would take a quarter of what is free, and several are there at once.
+            words = ["--engine", "torch", "--threads", "1", "--memory-gb", "2"]
         return [*words, "--model", str(model), *options]
 
     def environ(self, step_ms: float | None = None) -> dict[str, str]:
