@@ -49,8 +49,6 @@ class _Row:
     followed: FollowedRequest
     is_abort_wished: bool = False
     is_abort_sent: bool = False
-    # Its logits processor failed: the engine ends it in some other way.
-    failure: str | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
@@ -163,31 +161,25 @@ class Running:
         self._unconfirmed.heard(row.engine_id)
         if row.spec.processors:
             self._look_at_processors(row, result)
-        deltas = self._news(row, result)
+        deltas = row.followed.hear(result)
         self._steps.say(deltas)
         if not row.followed.is_over:
             self._abort_if_due(row)
         elif deltas and deltas[-1].error is None:
             self._hooks.on_finished(deltas[-1], result)
 
-    def _news(self, row: _Row, result: Any) -> list[Delta]:
-        """Of a request that is to fail nothing is told but that, and not before the engine has let it go."""
-        if row.failure is None:
-            return row.followed.hear(result)
-        return row.followed.fail(row.failure) if result.finished else []
-
     def _look_at_processors(self, row: _Row, result: Any) -> None:
         """They tell of themselves in a file. One that failed has nothing more to do here."""
         report = self._steering.read(row.engine_id)
         self._steps.tell_uses(report.uses)
-        row.failure = row.failure or report.failure
+        followed = row.followed
+        followed.failure = followed.failure or report.failure
         if result.finished and not report.is_heard and _has_chosen(row.spec, result):
-            row.failure = row.failure or "the engine did not call the request's logits processors"
+            followed.failure = followed.failure or "the engine did not call the request's logits processors"
 
     def _abort_if_due(self, row: _Row) -> None:
         """Somebody wishes it, or nothing that the engine could still say would be told."""
-        is_useless = row.failure is not None or row.followed.is_enough
-        if row.is_abort_sent or not (row.is_abort_wished or is_useless):
+        if row.is_abort_sent or not (row.is_abort_wished or row.followed.is_enough):
             return
         tells_prompt = row.spec.output.prompt_logprobs is not None
         if when_to_abort(row.spec.stage, row.heard, tells_prompt=tells_prompt) is AbortMoment.NOW:
@@ -229,7 +221,7 @@ class Running:
             self._is_stopped = True
             self._hooks.on_dead(cause)
             return
-        error = row.failure or f"the engine failed on this request ({type(exc).__name__})"
+        error = row.followed.failure or f"the engine failed on this request ({type(exc).__name__})"
         self._steps.say(row.followed.fail(error))
         self._let_go(row)
         self._hooks.on_doubt()

@@ -33,7 +33,10 @@ class AnswerIncomplete(Exception):
 
 
 class FollowedRequest:
-    """One request's results, read in the event loop. is_over: its last delta has been told."""
+    """One request's results, read in the event loop. is_over: its last delta has been told.
+
+    failure: why it fails, known while the engine still has it: told at its end, and nothing else.
+    """
 
     def __init__(self, engine_id: EngineId, spec: GenerationSpec, reading: Reading) -> None:
         self._engine_id = engine_id
@@ -42,8 +45,7 @@ class FollowedRequest:
         self._choices = [Choice(index, spec.stop) for index in range(spec.n)]
         # Ended last while the engine still had the request: its end is part of the last delta.
         self._withheld: Choice | None = None
-        # Why it fails, known while the engine still has the request: told at its end, and nothing else.
-        self._failure: str | None = None
+        self.failure: str | None = None
         # What is known at the end only: a list that is ranked anew, or rewritten, says nothing before.
         self._is_told_at_end = spec.search is not None
         self.is_over = False
@@ -52,15 +54,15 @@ class FollowedRequest:
     @property
     def is_enough(self) -> bool:
         """Whether nothing more will be told but the end, be it that the engine does not know yet."""
-        return self._failure is not None or all(choice.is_ended for choice in self._choices)
+        return self.failure is not None or all(choice.is_ended for choice in self._choices)
 
     def hear(self, result: Any) -> list[Delta]:
         """After each response: what is new, and with a finished one the last delta."""
         if self.is_over or (self._is_told_at_end and not result.finished):
             return []
         deltas = self._news(result)
-        if self._failure is not None:
-            return self.fail(self._failure) if result.finished else []
+        if self.failure is not None:
+            return self.fail(self.failure) if result.finished else []
         return self._ended(deltas, result) if result.finished else deltas
 
     def fail(self, error: str) -> list[Delta]:
@@ -74,22 +76,24 @@ class FollowedRequest:
 
     def drop(self) -> list[Delta]:
         """The engine was told to end it before its first token, and will not say that it has."""
+        if self.failure is not None:
+            return self.fail(self.failure)
         if self.is_over:
             return []
         self.is_over = True
         return [self._closing(self._choices[0], None)]
 
     def _news(self, result: Any) -> list[Delta]:
-        """Of every choice that is open. Nothing of a request that has failed, which `_failure` says then."""
+        """Of every choice that is open. Nothing of a request that has failed, which `failure` says then."""
         deltas: list[Delta] = []
-        if self._failure is not None:
+        if self.failure is not None:
             return deltas
         try:
             for choice, output in zip(self._choices, result.outputs, strict=False):
                 if not choice.is_ended:
                     self._hear_choice(choice, output, result, deltas)
         except AnswerIncomplete as exc:
-            self._failure = str(exc)
+            self.failure = str(exc)
         return deltas
 
     def _hear_choice(self, choice: Choice, output: Any, result: Any, deltas: list[Delta]) -> None:

@@ -289,3 +289,14 @@ def test_whatever_it_shows_no_promise_is_broken(data: st.DataObject, n: int) -> 
     for delta in deltas:
         assert delta.engine_id == ME
         assert transcript.flaw_of(delta) is None
+
+
+@pytest.mark.parametrize("failure", [None, "its processor failed"])
+def test_what_the_engine_dropped_ends_as_what_it_is(failure: str | None) -> None:
+    """Cancelled, or with why it was ended; once, whatever comes afterwards."""
+    request = followed(spec())
+    request.failure = failure
+    (last,) = request.drop()
+    assert last.is_last
+    assert (last.error, last.finish_reason) == (failure, None if failure else FinishReason.CANCELLED)
+    assert request.drop() == heard(request, Result([Output([5], "stop")], finished=True)) == []

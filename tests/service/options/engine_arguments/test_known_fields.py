@@ -18,19 +18,9 @@ from service.options.engine_arguments.known_values import FIELDS
 from service.options.engine_arguments.value_kinds import Words
 from tests.doubles.trtllm_facts import RELEASE, read_facts
 from tests.doubles.trtllm_site import double_on_path
+from tests.service.options.engine_arguments.argument_classes import CLASSES
 
 MODES = "sleep_config.restore_modes"
-_CLASSES = {
-    "kv_cache_config": "KvCacheConfig",
-    "scheduler_config": "SchedulerConfig",
-    "scheduler_config.dynamic_batch_config": "DynamicBatchConfig",
-    "cache_transceiver_config": "CacheTransceiverConfig",
-    "cuda_graph_config": "CudaGraphConfig",
-    "attention_dp_config": "AttentionDpConfig",
-    "kv_connector_config": "KvCacheConnectorConfig",
-    "lora_config": "LoraConfig",
-    "sleep_config": "SleepConfig",
-}
 
 
 def _fields(name: str) -> frozenset[str]:
@@ -43,11 +33,11 @@ def test_the_arguments_are_those_of_the_release() -> None:
     assert _fields("TorchLlmArgs") == LLM_FIELDS
 
 
-@pytest.mark.parametrize("path", sorted(_CLASSES))
+@pytest.mark.parametrize("path", sorted(CLASSES))
 def test_the_objects_in_them_are_those_of_the_release(path: str) -> None:
     """Field by field."""
     encoders = OF_ENCODERS if path == "cuda_graph_config" else frozenset[str]()
-    assert _fields(_CLASSES[path]) | encoders == SECTIONS[path].fields
+    assert _fields(CLASSES[path]) | encoders == SECTIONS[path].fields
 
 
 def test_graphs_of_encoders_have_fields_of_their_own() -> None:
@@ -75,4 +65,4 @@ def test_the_buckets_are_those_that_its_metrics_take() -> None:
 
 def test_every_object_is_held_to_a_fact() -> None:
     """None of them is only believed."""
-    assert SECTIONS.keys() == {*_CLASSES, MODES, BUCKETS}
+    assert SECTIONS.keys() == {*CLASSES, MODES, BUCKETS}

@@ -20,18 +20,10 @@ from service.options.engine_arguments.known_values import FIELDS, READ_HERE
 from service.options.engine_arguments.unusable import UNUSABLE, WITHOUT_EFFECT
 from service.options.engine_arguments.value_kinds import Object, Words
 from tests.doubles.trtllm_site import double_on_path
+from tests.service.options.engine_arguments.argument_classes import CLASSES
 
-_CLASSES = {
-    "": "TorchLlmArgs",
-    "kv_cache_config": "KvCacheConfig",
-    "scheduler_config": "SchedulerConfig",
-    "scheduler_config.dynamic_batch_config": "DynamicBatchConfig",
-    "cache_transceiver_config": "CacheTransceiverConfig",
-    "cuda_graph_config": "CudaGraphConfig",
-    "attention_dp_config": "AttentionDpConfig",
-    "kv_connector_config": "KvCacheConnectorConfig",
-    "lora_config": "LoraConfig",
-}
+# What the rest has is a mode for each memory, which is looked at by itself.
+_CLASSES = {"": "TorchLlmArgs", **{group: name for group, name in CLASSES.items() if group != "sleep_config"}}
 _MODES = "sleep_config.restore_modes"
 # Checked elsewhere, or of a type that takes anything.
 _ELSEWHERE = {*SECTIONS, *UNUSABLE, *WITHOUT_EFFECT, VARIABLES, "model", "tokenizer"}
